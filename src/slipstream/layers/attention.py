@@ -1,0 +1,43 @@
+"""Grouped-query attention as a layer: two projections around an Attend argument.
+
+Shape letters: T packed tokens, D hidden.
+"""
+
+from torch import Tensor, nn
+
+from slipstream.attention.interface import Attend, RopeTable
+from slipstream.layers.linear import Linear, RowLinear
+from slipstream.layers.norm import RMSNorm
+from slipstream.parallel.group import Group
+
+
+class Attention(nn.Module):
+    """Merged QKV projection, attention by the backend that is handed in, output projection."""
+
+    def __init__(
+        self,
+        *,
+        index: int,
+        input_size: int,
+        output_size: int,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        group: Group,
+        qkv_bias: bool = False,
+        output_bias: bool = False,
+        norm_eps: float | None = None,
+        window: int | None = None,
+    ) -> None:
+        """norm_eps: give queries and keys an RMS norm a head (Qwen3)."""
+        super().__init__()
+        self.index, self.window = index, window
+        self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
+        self.qkv = Linear(input_size, (num_heads + 2 * num_kv_heads) * head_dim, bias=qkv_bias)
+        self.output = RowLinear(num_heads * head_dim, output_size, group=group, bias=output_bias)
+        self.query_norm = None if norm_eps is None else RMSNorm(head_dim, eps=norm_eps)
+        self.key_norm = None if norm_eps is None else RMSNorm(head_dim, eps=norm_eps)
+
+    def forward(self, x_TD: Tensor, attend: Attend, rope: RopeTable) -> Tensor:
+        """Map [T, D] to [T, D]."""
+        return self.output(attend(self, self.qkv(x_TD), rope))

@@ -1,0 +1,24 @@
+"""The gated MLP of Llama-like models.
+
+Shape letters: T packed tokens, D hidden, I intermediate.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from slipstream.layers.linear import Linear, RowLinear
+from slipstream.parallel.group import Group
+
+
+class GatedMLP(nn.Module):
+    """down(silu(gate(x)) * up(x)), gate and up in one matrix."""
+
+    def __init__(self, hidden_size: int, intermediate_size: int, *, group: Group) -> None:
+        super().__init__()
+        self.gate_up = Linear(hidden_size, 2 * intermediate_size)
+        self.down = RowLinear(intermediate_size, hidden_size, group=group)
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """Map [T, D] to [T, D]."""
+        gate_TI, up_TI = self.gate_up(x_TD).chunk(2, dim=-1)
+        return self.down(F.silu(gate_TI) * up_TI)

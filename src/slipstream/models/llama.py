@@ -1,0 +1,12 @@
+"""Llama 2 and 3, and models that share its layout (SmolLM2)."""
+
+from slipstream.config.model import ModelConfig
+from slipstream.models.decoder import Decoder
+from slipstream.parallel.group import Group
+
+ARCHITECTURE = "LlamaForCausalLM"
+
+
+def build(config: ModelConfig, *, group: Group, max_position: int) -> Decoder:
+    """An empty model of this architecture; weights are loaded afterwards."""
+    return Decoder(config, group=group, max_position=max_position)
