@@ -88,8 +88,7 @@ def _byte_level(vocabulary: _Vocabulary) -> Tokenizer:
     splitter = header.metadata.get("tokenizer.ggml.pre", "default")
     if splitter not in SPLITTERS:
         raise ValueError(f"{header.path} splits words as {splitter!r}; the ways known are {', '.join(SPLITTERS)}")
-    model = BPE(vocab=vocabulary.ids(), merges=_stored_merges(vocabulary.header), ignore_merges=splitter in LLAMA3)
-    tokenizer = Tokenizer(model)
+    tokenizer = _merging(vocabulary, _stored_merges(header), ignore_merges=splitter in LLAMA3)
     _attach(
         tokenizer,
         pre_tokenizer=_split(splitter),
@@ -98,6 +97,14 @@ def _byte_level(vocabulary: _Vocabulary) -> Tokenizer:
         post_processor=_begin(vocabulary, default=splitter in LLAMA3) or processors.ByteLevel(trim_offsets=False),
     )
     return tokenizer
+
+
+def _merging(vocabulary: _Vocabulary, merges: list[tuple[str, str]], **options: Any) -> Tokenizer:
+    """Build the bare model: a vocabulary and the order in which its pieces merge."""
+    try:
+        return Tokenizer(BPE(vocab=vocabulary.ids(), merges=merges, **options))
+    except Exception as error:  # tokenizers raises nothing narrower
+        raise ValueError(f"{vocabulary.header.path} has a broken tokenizer ({error}); download it again") from None
 
 
 def _split(splitter: str) -> Any:
@@ -121,14 +128,13 @@ def _stored_merges(header: GgufHeader) -> list[tuple[str, str]]:
 def _sentencepiece(vocabulary: _Vocabulary) -> Tokenizer:
     """Build a tokenizer that merges characters by score and falls back to bytes, as SentencePiece does."""
     unknown = vocabulary.of(TokenKind.UNKNOWN)
-    model = BPE(
-        vocab=vocabulary.ids(),
-        merges=_scored_merges(vocabulary),
+    tokenizer = _merging(
+        vocabulary,
+        _scored_merges(vocabulary),
         unk_token=unknown[0] if unknown else None,
         fuse_unk=True,
         byte_fallback=True,
     )
-    tokenizer = Tokenizer(model)
     prefixed = vocabulary.header.metadata.get("tokenizer.ggml.add_space_prefix", True)
     steps = [decoders.Replace(UNDERLINE, " "), decoders.ByteFallback(), decoders.Fuse()]
     _attach(
