@@ -1,0 +1,189 @@
+"""Read and write EAGLE-3 checkpoints: native and speculators configs, `midlayer.*` or `layers.0.*`, with or without
+t2d, embeddings and an index.
+
+Shape letters: V draft vocabulary, W target vocabulary, D draft hidden.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from slipstream.config.draft import CaptureConvention, DraftConfig
+from slipstream.config.model import ModelConfig
+from slipstream.draft.eagle3 import Eagle3Draft
+from slipstream.draft.names import draft_names, embedding_name, optional_names, prefix_of
+from slipstream.draft.settings import draft_config, native_config
+from slipstream.draft.vocabulary import identity_ids, membership, offsets, target_ids
+from slipstream.parallel.group import Group, SoloGroup
+from slipstream.weights.loader import Source, load_weights, place
+from slipstream.weights.reader import open_source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedDraft:
+    """A draft ready to run."""
+
+    model: Eagle3Draft
+    target_ids: Tensor  # [V] int64, on the model's device: draft id -> target id
+    shares_embedding: bool
+    convention: str  # how explicit layer ids were read, for reports
+
+
+def read_draft_config(path: Path, *, target: ModelConfig, convention: CaptureConvention) -> DraftConfig:
+    """Settle a draft's shape from the config.json in its directory.
+
+    Raises:
+        ValueError: no config, damaged JSON, or a variant that is not supported.
+    """
+    file = path / "config.json"
+    if not file.is_file():
+        raise ValueError(f"{path} has no config.json; --draft takes a directory with an EAGLE-3 checkpoint")
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not valid JSON ({error}); download it again") from None
+    if not isinstance(raw, dict):
+        raise ValueError(f"{file} is not a JSON object; download it again")
+    return draft_config(raw, target=target, convention=convention)
+
+
+def load_draft(
+    path: Path,
+    *,
+    target: ModelConfig,
+    embedding: Tensor | None,
+    max_position: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    head: Tensor | None = None,
+    convention: CaptureConvention = CaptureConvention.AUTO,
+    group: Group | None = None,
+) -> LoadedDraft:
+    """Build a draft and fill it from its checkpoint.
+
+    embedding: the target's table [W, D], shared when the checkpoint has none or the same one. head: the target's head
+    [W, D], taken when the checkpoint has none and covers the whole vocabulary.
+
+    Raises:
+        ValueError: the checkpoint does not fit its config or the target; the first reason is named.
+    """
+    config = read_draft_config(path, target=target, convention=convention)
+    source = open_source(path)
+    present = set(source.names())
+    ids_V = _target_ids(config, source, present)
+    own_embedding, own_head = embedding_name(present), "lm_head.weight" in present
+    table = draft_names(config, prefix_of(present), own_embedding=own_embedding, own_head=own_head)
+    with torch.device("meta"):
+        model = Eagle3Draft(config, group=group or SoloGroup(), max_position=max_position)
+    load_weights(model, source, table, device=device, dtype=dtype, also_known=optional_names(present))
+    shares = _place_embedding(model, embedding, own=own_embedding is not None)
+    if not own_head:
+        _place_head(model, head)
+    model.rope.to(device)
+    return LoadedDraft(
+        model=model.eval(), target_ids=ids_V.to(device), shares_embedding=shares, convention=convention.value
+    )
+
+
+def save_draft(
+    path: Path,
+    draft: Eagle3Draft,
+    ids_V: Tensor,
+    *,
+    target: ModelConfig,
+    dtype: torch.dtype = torch.bfloat16,
+    card: str | None = None,
+) -> None:
+    """Write the native format, which SGLang and vLLM load: no embeddings, offsets in d2t, the mask in t2d.
+
+    Raises:
+        ValueError: the vocabulary map does not fit the head.
+    """
+    from safetensors.torch import save_file
+
+    if ids_V.shape[0] != draft.config.draft_vocab_size:
+        raise ValueError(f"the map has {ids_V.shape[0]} ids but the head {draft.config.draft_vocab_size} rows")
+    checked = target_ids(offsets(ids_V.cpu()), target_vocab_size=target.vocab_size)
+    tensors = _native_tensors(draft, dtype)
+    tensors["d2t"] = offsets(checked)
+    tensors["t2d"] = membership(checked, target_vocab_size=target.vocab_size)
+    path.mkdir(parents=True, exist_ok=True)
+    temporary = path / "model.safetensors.part"
+    save_file(tensors, temporary, metadata={"format": "pt"})
+    temporary.replace(path / "model.safetensors")
+    config = native_config(draft.config, target=target, dtype=dtype)
+    (path / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    if card is not None:
+        (path / "README.md").write_text(card, encoding="utf-8")
+
+
+def _native_tensors(draft: Eagle3Draft, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Cut merged parameters back into checkpoint tensors."""
+    own = dict(draft.named_parameters())
+    tensors: dict[str, Tensor] = {}
+    for name, parts in draft_names(draft.config, "midlayer", own_embedding=None, own_head=True).items():
+        sizes = [part.shape[0] for part in parts]
+        for part, value in zip(parts, own[name].detach().split(sizes), strict=True):
+            tensors[part.name] = value.to(device="cpu", dtype=dtype).contiguous().clone()
+    return tensors
+
+
+def _target_ids(config: DraftConfig, source: Source, present: set[str]) -> Tensor:
+    if "d2t" in present:
+        found = tuple(source.shape("d2t"))
+        if found != (config.draft_vocab_size,):
+            raise ValueError(
+                f"the draft's d2t has shape {list(found)} but draft_vocab_size is {config.draft_vocab_size};"
+                " the file is damaged or its config belongs to another draft"
+            )
+        raw_V = source.read("d2t")
+        if config.pruned and not bool(raw_V.any()):
+            raise ValueError(
+                "the draft's head is pruned but its d2t is all zeros, which would map to the first ids; export it again"
+            )
+        return target_ids(raw_V, target_vocab_size=config.body.vocab_size)
+    if config.pruned:
+        raise ValueError(
+            f"the draft's head has {config.draft_vocab_size} of {config.body.vocab_size} tokens but the checkpoint has no"
+            " d2t map; export the draft with its vocabulary map"
+        )
+    return identity_ids(config.draft_vocab_size)
+
+
+def _place_embedding(model: Eagle3Draft, embedding: Tensor | None, *, own: bool) -> bool:
+    """Share the target's table where the checkpoint's is absent or the same; return whether it is shared."""
+    shape = (model.config.body.vocab_size, model.config.body.hidden_size)
+    if own:
+        same = embedding is not None and tuple(embedding.shape) == shape and torch.equal(model.embed.weight, embedding)
+        if not same:
+            return False
+    if embedding is None or tuple(embedding.shape) != shape:
+        found = "none" if embedding is None else list(embedding.shape)
+        raise ValueError(
+            f"the draft has no embed_tokens and the target's table is {found}, not {list(shape)}; this draft needs its"
+            " own embeddings: export it with embed_tokens.weight"
+        )
+    place(model, "embed.weight", embedding)
+    return True
+
+
+def _place_head(model: Eagle3Draft, head: Tensor | None) -> None:
+    shape = tuple(model.head.weight.shape)
+    if model.config.tie_head:
+        head = model.embed.weight.data
+    if head is None or tuple(head.shape) != shape:
+        raise ValueError(
+            f"the draft has no lm_head.weight and no head of shape {list(shape)} can be shared; export it with its head"
+        )
+    place(model, "head.weight", head)
+
+
+def is_draft(raw: Mapping[str, Any]) -> bool:
+    """Whether a config.json describes an EAGLE-3 draft."""
+    names = " ".join(str(name) for name in raw.get("architectures") or [])
+    return "eagle" in names.lower() or "draft_vocab_size" in raw

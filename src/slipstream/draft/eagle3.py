@@ -1,0 +1,112 @@
+"""The EAGLE-3 draft (Li et al. 2025): one decoder layer over (next token's embedding, target features).
+
+At position p it reads embed(token p + 1) and the fused target features of p; a further step reads its own hidden
+state instead. Positions are the target's.
+
+Shape letters: T packed tokens, D draft hidden, E target hidden, F = captures * E, V draft vocabulary.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from slipstream.attention.interface import Attend, RopeTable
+from slipstream.config.draft import DraftConfig
+from slipstream.layers.attention import Attention
+from slipstream.layers.embedding import Embedding
+from slipstream.layers.linear import Linear
+from slipstream.layers.mlp import GatedMLP
+from slipstream.layers.norm import RMSNorm
+from slipstream.layers.rope import Rope
+from slipstream.models.decoder import DecoderLayer
+from slipstream.parallel.group import Group
+
+
+class DraftHidden(NamedTuple):
+    """What a draft forward returns."""
+
+    normed_TD: Tensor  # feeds the head
+    next_TD: Tensor  # feeds the next step
+
+
+class FirstLayer(nn.Module):
+    """The layer that reads an embedding beside a hidden state."""
+
+    def __init__(self, config: DraftConfig, group: Group) -> None:
+        super().__init__()
+        body = config.body
+        self.norm_before_residual = config.norm_before_residual
+        self.embed_norm = RMSNorm(body.hidden_size, eps=body.rms_norm_eps)
+        self.hidden_norm = RMSNorm(body.hidden_size, eps=body.rms_norm_eps)
+        self.attention = Attention(
+            index=0,
+            input_size=2 * body.hidden_size,
+            output_size=body.hidden_size,
+            num_heads=body.num_heads,
+            num_kv_heads=body.num_kv_heads,
+            head_dim=body.head_dim,
+            group=group,
+            qkv_bias=body.qkv_bias,
+            output_bias=body.output_bias,
+            norm_eps=body.rms_norm_eps if body.qk_norm else None,
+        )
+        self.mlp_norm = RMSNorm(body.hidden_size, eps=body.rms_norm_eps)
+        self.mlp = GatedMLP(body.hidden_size, body.intermediate_size, group=group)
+
+    def forward(self, embed_TD: Tensor, hidden_TD: Tensor, attend: Attend, rope: RopeTable) -> Tensor:
+        """Map embeddings and hidden states [T, D] each to the residual stream [T, D]."""
+        normed_TD = self.hidden_norm(hidden_TD)
+        residual_TD = normed_TD if self.norm_before_residual else hidden_TD
+        both = torch.cat((self.embed_norm(embed_TD), normed_TD), dim=-1)
+        x_TD = residual_TD + self.attention(both, attend, rope)
+        return x_TD + self.mlp(self.mlp_norm(x_TD))
+
+
+class Eagle3Draft(nn.Module):
+    """The draft model; the embedding is handed in, since it is usually the target's."""
+
+    def __init__(self, config: DraftConfig, *, group: Group, max_position: int) -> None:
+        """max_position: the target's served context, whatever the draft's config says."""
+        super().__init__()
+        self.config = config
+        body = config.body
+        self.embed = Embedding(body.vocab_size, body.hidden_size)
+        self.feature_norms = _feature_norms(config)
+        self.fc = Linear(config.feature_size, body.hidden_size, bias=config.fc_bias)
+        self.first = FirstLayer(config, group)
+        self.rest = nn.ModuleList(DecoderLayer(body, index, group) for index in range(1, body.num_layers))
+        self.norm = RMSNorm(body.hidden_size, eps=body.rms_norm_eps)
+        self.head = Linear(body.hidden_size, config.draft_vocab_size)
+        self.rope = Rope(body.rope, head_dim=body.head_dim, max_position=max_position, trained_position=body.max_position)
+
+    def fuse(self, features_TF: Tensor) -> Tensor:
+        """Target features [T, F] to the draft's hidden width [T, D]."""
+        if self.config.fc_norm:
+            chunks = features_TF.split(self.config.target_hidden_size, dim=-1)
+            normed = [norm(chunk) for norm, chunk in zip(self.feature_norms, chunks, strict=True)]
+            features_TF = torch.cat(normed, dim=-1)
+        elif self.config.norm_before_fc:
+            features_TF = self.feature_norms[0](features_TF)
+        return self.fc(features_TF)
+
+    def forward(self, tokens_T: Tensor, hidden_TD: Tensor, attend: Attend) -> DraftHidden:
+        """One step: tokens of the *next* positions beside fused features or the previous step's `next_TD`."""
+        x_TD = self.first(self.embed(tokens_T), hidden_TD, attend, self.rope)
+        for layer in self.rest:
+            x_TD = layer(x_TD, attend, self.rope)
+        normed_TD = self.norm(x_TD)
+        return DraftHidden(normed_TD, normed_TD if self.config.norm_output else x_TD)
+
+    def logits(self, normed_TD: Tensor) -> Tensor:
+        """Scores [T, V] over the draft vocabulary in fp32."""
+        return self.head(normed_TD).float()
+
+
+def _feature_norms(config: DraftConfig) -> nn.ModuleList:
+    eps = config.body.rms_norm_eps
+    if config.fc_norm:
+        return nn.ModuleList(RMSNorm(config.target_hidden_size, eps=eps) for _ in config.captures)
+    if config.norm_before_fc:
+        return nn.ModuleList([RMSNorm(config.feature_size, eps=eps)])
+    return nn.ModuleList()
