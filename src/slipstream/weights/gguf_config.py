@@ -68,7 +68,7 @@ def hf_config(header: GgufHeader) -> dict[str, Any]:
         **_shape(keys),
         **_rotary(keys),
         **_window(window, model_type),
-        **_tokens(header),
+        **token_ids(header),
         "attention_bias": "blk.0.attn_q.bias" in header.tensors,
         "tie_word_embeddings": "output.weight" not in header.tensors,
     }
@@ -186,7 +186,7 @@ def _window(window: int, model_type: str) -> dict[str, Any]:
     return {"sliding_window": window, "use_sliding_window": True, "max_window_layers": 0}
 
 
-def _tokens(header: GgufHeader) -> dict[str, Any]:
+def token_ids(header: GgufHeader) -> dict[str, Any]:
     """Give the ids that begin, end and pad a text."""
     ids = {key: header.metadata.get(f"tokenizer.ggml.{key}_token_id") for key in ("bos", "eos", "eot", "padding")}
     ends = list(dict.fromkeys(ids[key] for key in ("eos", "eot") if ids[key] is not None))
