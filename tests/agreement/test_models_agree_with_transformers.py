@@ -10,6 +10,7 @@ from slipstream.attention.paged import PagedAttend, SequenceRows
 from slipstream.attention.pool import KVPool, slot_run
 from slipstream.cache.pages import Pages
 from slipstream.config.hf import model_config
+from slipstream.flow.span import PageSpan
 from slipstream.layers.linear import pack_linears
 from slipstream.models.decoder import Decoder
 from slipstream.models.registry import load_target
@@ -65,8 +66,9 @@ def step_by_step(target: Decoder, tokens: torch.Tensor) -> torch.Tensor:
     for span in held[::2]:
         assert span is not None
         pages.give_back(span)
-    span = pages.grant(len(tokens))
-    assert span is not None
+    granted = pages.grant(len(tokens))
+    assert granted is not None
+    span = PageSpan(pages=granted, page_size=4)
     pool = KVPool(
         num_layers=config.num_layers,
         num_pages=32,

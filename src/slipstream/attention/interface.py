@@ -26,8 +26,16 @@ class AttentionShape(Protocol):
     num_kv_heads: int
     head_dim: int
     window: int | None  # keys a query sees, itself included; None = all
-    query_norm: Normalise | None
-    key_norm: Normalise | None
+
+    @property
+    def query_norm(self) -> Normalise | None:
+        """A norm over each query head, before RoPE."""
+        ...
+
+    @property
+    def key_norm(self) -> Normalise | None:
+        """A norm over each key head, before RoPE."""
+        ...
 
 
 class RopeTable(Protocol):

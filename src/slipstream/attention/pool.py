@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slipstream.cache.pages import PageSpan
+from slipstream.flow.span import PageSpan
 from slipstream.kernels.reference import KEY_BLOCK
 
 

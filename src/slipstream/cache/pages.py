@@ -3,27 +3,7 @@
 Page 0 is scratch: padding rows and rows beyond a request's end are written there and never read.
 """
 
-from dataclasses import dataclass
-
 SCRATCH_PAGE = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageSpan:
-    """The pages of one request, in address order."""
-
-    pages: tuple[int, ...]
-    page_size: int
-
-    @property
-    def num_entries(self) -> int:
-        """How many KV entries fit."""
-        return len(self.pages) * self.page_size
-
-    @property
-    def contiguous(self) -> bool:
-        """Whether the pages follow each other, so that the entries are one slice of the pool."""
-        return all(after == before + 1 for before, after in zip(self.pages, self.pages[1:], strict=False))
 
 
 class Pages:
@@ -43,19 +23,19 @@ class Pages:
         """Pages that num_entries KV entries take."""
         return -(-num_entries // self.page_size)
 
-    def grant(self, num_entries: int) -> PageSpan | None:
+    def grant(self, num_entries: int) -> tuple[int, ...] | None:
         """Pages for num_entries entries, or None when too few are free."""
         count = self.pages_for(num_entries)
         if count > len(self._free):
             return None
         chosen = self._run_of(count) or tuple(sorted(self._free)[:count])
         self._free.difference_update(chosen)
-        return PageSpan(pages=chosen, page_size=self.page_size)
+        return chosen
 
-    def give_back(self, span: PageSpan) -> None:
-        """Free a span's pages."""
-        assert self._free.isdisjoint(span.pages), "a page was given back twice"
-        self._free.update(span.pages)
+    def give_back(self, pages: tuple[int, ...]) -> None:
+        """Free pages."""
+        assert self._free.isdisjoint(pages), "a page was given back twice"
+        self._free.update(pages)
 
     def _run_of(self, count: int) -> tuple[int, ...] | None:
         """The first run of `count` free pages that follow each other."""

@@ -73,3 +73,15 @@ def speculation(steps: int, topk: int = 1, draft_tokens: int | None = None) -> S
 
 
 PLAIN = Speculation(steps=0, topk=1, draft_tokens=0)
+
+
+def shrink(shape: Speculation, depth: int) -> Speculation:
+    """The same shape cut to at most `depth` steps, for a batch whose requests are all close to their ends."""
+    if depth >= shape.steps:
+        return shape
+    if depth <= 0:
+        return PLAIN
+    if shape.is_chain:
+        return Speculation(steps=depth, topk=1, draft_tokens=depth)
+    candidates = shape.topk + (depth - 1) * shape.topk * shape.topk
+    return Speculation(steps=depth, topk=shape.topk, draft_tokens=min(shape.draft_tokens, candidates))

@@ -108,7 +108,7 @@ def save_draft(
 
     if ids_V.shape[0] != draft.config.draft_vocab_size:
         raise ValueError(f"the map has {ids_V.shape[0]} ids but the head {draft.config.draft_vocab_size} rows")
-    checked = target_ids(offsets(ids_V.cpu()), target_vocab_size=target.vocab_size)
+    checked = target_ids(offsets(ids_V.to("cpu")), target_vocab_size=target.vocab_size)
     tensors = _native_tensors(draft, dtype)
     tensors["d2t"] = offsets(checked)
     tensors["t2d"] = membership(checked, target_vocab_size=target.vocab_size)

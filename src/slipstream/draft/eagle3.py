@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from slipstream.attention.interface import Attend, RopeTable
 from slipstream.config.draft import DraftConfig
 from slipstream.layers.attention import Attention
+from slipstream.layers.decoder_layer import DecoderLayer
 from slipstream.layers.embedding import Embedding
 from slipstream.layers.linear import Linear
 from slipstream.layers.mlp import GatedMLP
 from slipstream.layers.norm import RMSNorm
 from slipstream.layers.rope import Rope
-from slipstream.models.decoder import DecoderLayer
 from slipstream.parallel.group import Group
 
 

@@ -1,0 +1,24 @@
+"""Everything concrete that an engine runs with; settled once at the door."""
+
+from dataclasses import dataclass
+
+from slipstream.config.speculation import Speculation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Sizes of the engine; see serve/llm.py for how they are chosen."""
+
+    speculation: Speculation
+    max_len: int  # prompt + answer, tokens
+    max_batch: int = 16  # requests that run together
+    page_size: int = 16  # KV entries a page
+    num_pages: int = 1024  # page 0 is scratch
+    prefill_chunk: int = 512  # the fixed grid on which prompts are run
+    feature_ring: int = 32  # emitted positions that may wait for the draft's extend
+
+    def __post_init__(self) -> None:
+        if self.max_batch < 1:
+            raise ValueError(f"max_batch must be 1 or more, not {self.max_batch}")
+        if self.max_len < 2:
+            raise ValueError(f"max_len must be 2 tokens or more, not {self.max_len}")

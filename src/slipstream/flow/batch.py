@@ -1,0 +1,28 @@
+"""One cycle's work, decided on the host by one rank."""
+
+from dataclasses import dataclass
+
+from slipstream.config.sampling import SamplingParams
+from slipstream.config.speculation import Speculation
+from slipstream.flow.request import RequestId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One running request in a cycle."""
+
+    request: RequestId
+    root_token: int  # the last committed token: not yet run through the target
+    root_position: int
+    depth_limit: int  # how many drafted tokens may be accepted; 0 close to the request's end
+    params: SamplingParams
+    seed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """The rows of one cycle and the shape of what is drafted for them."""
+
+    cycle: int  # filled by the engine; tags whatever comes back
+    rows: tuple[Row, ...]  # chosen by schedule
+    speculation: Speculation  # already cut to the deepest row's limit

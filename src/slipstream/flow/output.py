@@ -1,0 +1,113 @@
+"""What comes back: runs of tokens from a cycle, and finished answers."""
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from slipstream.flow.request import RequestId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The tokens one request got from one cycle, before the host trims them."""
+
+    request: RequestId
+    tokens: tuple[int, ...]  # accepted drafts, then the target's own
+    proposed: int  # drafted tokens that could have been accepted
+    depth: int  # of them, the deepest
+
+
+class FinishReason(Enum):
+    """Why an answer ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+    ABORT = "abort"
+
+
+@dataclass(slots=True, kw_only=True)
+class Statistics:
+    """Counts over the cycles of one request or of many; every name as in docs/speculation.md.
+
+    A cycle whose run was trimmed counts the tokens that were kept: emitted is their number, accepted one less.
+    """
+
+    cycles: int = 0
+    proposed: int = 0
+    emitted: int = 0
+    histogram: list[int] = field(default_factory=list)  # cycles by number of accepted tokens
+    reached: list[int] = field(default_factory=list)  # cycles in which position i was drafted and all before accepted
+    passed: list[int] = field(default_factory=list)  # of those, position i accepted
+
+    @property
+    def accepted(self) -> int:
+        """Drafted tokens that were kept."""
+        return self.emitted - self.cycles
+
+    @property
+    def accept_length(self) -> float:
+        """Emitted tokens a cycle; 1.0 for plain decoding."""
+        return self.emitted / self.cycles if self.cycles else 0.0
+
+    @property
+    def accept_rate(self) -> float:
+        """Accepted over proposed."""
+        return self.accepted / self.proposed if self.proposed else 0.0
+
+    @property
+    def acceptance_by_position(self) -> list[float]:
+        """P(position i accepted | positions before i accepted), i from 1."""
+        return [passed / reached if reached else 0.0 for passed, reached in zip(self.passed, self.reached, strict=True)]
+
+    def record(self, *, kept: int, depth: int, proposed: int, trimmed: bool) -> None:
+        """Count one cycle that kept `kept` tokens out of a tree of this depth."""
+        accepted = kept - 1
+        self.cycles += 1
+        self.proposed += proposed
+        self.emitted += kept
+        _grow(self.histogram, accepted + 1)
+        self.histogram[accepted] += 1
+        num_reached = accepted if trimmed else min(accepted + 1, depth)
+        _grow(self.reached, num_reached)
+        _grow(self.passed, num_reached)
+        for position in range(num_reached):
+            self.reached[position] += 1
+            self.passed[position] += position < accepted
+
+    def add(self, other: "Statistics") -> None:
+        """Add another request's counts."""
+        self.cycles += other.cycles
+        self.proposed += other.proposed
+        self.emitted += other.emitted
+        for name in ("histogram", "reached", "passed"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            _grow(mine, len(theirs))
+            for index, count in enumerate(theirs):
+                mine[index] += count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A finished (or aborted) request."""
+
+    request: RequestId
+    tokens: tuple[int, ...]
+    finish_reason: FinishReason
+    num_prompt: int
+    seed: int
+    statistics: Statistics
+    prefill_s: float
+    decode_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """News of a request after a step."""
+
+    request: RequestId
+    new_tokens: tuple[int, ...]
+    accepted: int  # of the new tokens, drafted ones
+    answer: Answer | None = None  # set when the request ended
+
+
+def _grow(counts: list[int], length: int) -> None:
+    counts.extend([0] * (length - len(counts)))

@@ -1,0 +1,54 @@
+"""What the device keeps of each running request, and the tensors of one cycle.
+
+Shape letters: S requests, N rows of the tree, P path length.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from slipstream.attention.paged import NO_ADDRESS, PagedAttend
+from slipstream.attention.pool import KVPool, SlotRun
+from slipstream.attention.rows import attend_spans, attend_trees
+from slipstream.attention.tree import NO_ROW, TokenTree
+from slipstream.draft.drafter import Pending
+from slipstream.flow.batch import Batch
+from slipstream.verify.distribution import Sampling, sampling_rows
+
+
+@dataclass(slots=True, kw_only=True)
+class Resident:
+    """One running request on the device."""
+
+    run: SlotRun
+    pending: Pending | None  # None without a draft
+
+
+def batch_sampling(batch: Batch, *, vocab_size: int, device: torch.device) -> Sampling | None:
+    """Sampling parameters of the batch's requests."""
+    params, seeds = [row.params for row in batch.rows], [row.seed for row in batch.rows]
+    return sampling_rows(params, seeds, vocab_size=vocab_size, device=device)
+
+
+def verify_attend(pool: KVPool, runs: Sequence[SlotRun], positions: Sequence[int], tree: TokenTree) -> PagedAttend:
+    """The backend that runs a batch's trees through the target: row i's entry stands at address root + i."""
+    if tree.is_chain:
+        return attend_spans(pool, runs, [(root, root + tree.num_rows) for root in positions])
+    root_S1 = torch.tensor(positions, device=pool.device)[:, None]
+    paths_SND = tree.paths()
+    return attend_trees(
+        pool,
+        runs,
+        committed=positions,
+        addresses_SR=root_S1 + torch.arange(tree.num_rows, device=pool.device),
+        positions_SR=root_S1 + tree.depths_SN,
+        paths_SRP=torch.where(paths_SND == NO_ROW, NO_ADDRESS, paths_SND + root_S1[..., None]),
+    )
+
+
+def settle_path(pool: KVPool, run: SlotRun, root: int, rows: Tensor) -> None:
+    """Move the entries of an accepted path, given by its tree rows, to the addresses of their positions."""
+    wanted = torch.arange(rows.shape[0], device=rows.device)
+    pool.move(run.slots[root + rows], run.slots[root + wanted])

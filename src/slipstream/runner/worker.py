@@ -1,0 +1,93 @@
+"""One rank on one device: prefill, cycles, and what it keeps of each request.
+
+Shape letters: T prompt tokens of a chunk, F feature width.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from slipstream.attention.pool import KVPool, slot_run
+from slipstream.attention.rows import attend_spans
+from slipstream.config.engine import EngineConfig
+from slipstream.config.model import ModelConfig
+from slipstream.draft.checkpoint import LoadedDraft
+from slipstream.draft.drafter import Drafter, Pending
+from slipstream.flow.batch import Batch
+from slipstream.flow.output import Run
+from slipstream.flow.request import Prefill, RequestId
+from slipstream.models.decoder import Decoder
+from slipstream.runner.cycle import Cycle
+from slipstream.runner.inputs import Resident
+from slipstream.verify.distribution import draw, sampling_rows
+
+
+class Worker:
+    """The device half of the engine; everything that comes in and goes out is integers."""
+
+    def __init__(self, config: EngineConfig, target: Decoder, draft: LoadedDraft | None) -> None:
+        self.config, self.target = config, target
+        self.pool = _pool(config, target.config, like=target.norm.weight)
+        drafter = None
+        if draft is not None:
+            body = draft.model.config.body
+            drafter = Drafter(draft, _pool(config, body, like=draft.model.norm.weight))
+        self.drafter = drafter
+        self.cycle = Cycle(target, self.pool, drafter, feature_ring=config.feature_ring)
+        self._residents: dict[RequestId, Resident] = {}
+
+    @torch.inference_mode()
+    def prefill(self, work: Prefill) -> int:
+        """Run a prompt on the fixed chunk grid and draw the answer's first token."""
+        request, device = work.request, self.pool.device
+        resident = Resident(run=slot_run(work.span, device), pending=None)
+        prompt_T = torch.tensor(request.prompt, device=device)
+        last_D = prompt_T
+        for start in range(0, len(request.prompt), self.config.prefill_chunk):
+            last_D = self._prefill_chunk(resident, prompt_T, start)
+        num_prompt = len(request.prompt)
+        sampling = sampling_rows(
+            [request.params], [request.seed], vocab_size=self.target.config.vocab_size, device=device
+        )
+        first = draw(self.target.logits(last_D), sampling, torch.tensor([num_prompt], device=device))
+        if resident.pending is not None:
+            resident.pending = replace(resident.pending, tokens=first)
+        self._residents[request.id] = resident
+        return int(first.item())  # sync: the host decides whether the first token ends the answer
+
+    @torch.inference_mode()
+    def step(self, batch: Batch) -> tuple[Run, ...]:
+        """Run one cycle."""
+        return self.cycle.step(batch, [self._residents[row.request] for row in batch.rows])
+
+    def release(self, request: RequestId) -> None:
+        """Forget a request; its pages belong to the host."""
+        self._residents.pop(request, None)
+
+    def _prefill_chunk(self, resident: Resident, prompt_T: Tensor, start: int) -> Tensor:
+        """Run one chunk; return its last row. The prompt's last position waits for the token that follows it."""
+        stop = min(start + self.config.prefill_chunk, len(prompt_T))
+        hidden = self.target(prompt_T[start:stop], attend_spans(self.pool, [resident.run], [(start, stop)]))
+        if self.drafter is not None and hidden.features_TF is not None:
+            known = min(stop, len(prompt_T) - 1)  # positions whose next token the prompt itself gives
+            if known > start:
+                chunk = Pending(
+                    start=start, tokens=prompt_T[start + 1 : known + 1], features=hidden.features_TF[: known - start]
+                )
+                self.drafter.extend([chunk], [resident.run])
+            waiting = hidden.features_TF[known - start :]
+            resident.pending = Pending(start=known, tokens=prompt_T[:0], features=waiting)
+        return hidden.final_TD[-1:]
+
+
+def _pool(config: EngineConfig, shape: ModelConfig, *, like: Tensor) -> KVPool:
+    return KVPool(
+        num_layers=shape.num_layers,
+        num_pages=config.num_pages,
+        page_size=config.page_size,
+        num_kv_heads=shape.num_kv_heads,
+        head_dim=shape.head_dim,
+        dtype=like.dtype,
+        device=like.device,
+    )

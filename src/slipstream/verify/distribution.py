@@ -1,0 +1,87 @@
+"""The target's token at a position: argmax(filtered log p + noise), at temperature 0 plain argmax.
+
+The noise is a function of (seed, position, token id), so plain decoding and every tree draw the same tokens.
+
+Shape letters: R rows, V vocabulary.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from slipstream.config.sampling import SamplingParams
+from slipstream.kernels.noise import gumbel_noise
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Sampling parameters of R rows on the device; None stands for "all greedy"."""
+
+    sampled_R: Tensor  # rows with a temperature
+    temperatures_R: Tensor
+    top_k_R: Tensor
+    top_p_R: Tensor
+    min_p_R: Tensor
+    seeds_R: Tensor
+    filtered: bool  # whether any row cuts its distribution
+
+    def repeat(self, times: int) -> "Sampling":
+        """The same parameters for `times` consecutive rows each."""
+        names = ("sampled_R", "temperatures_R", "top_k_R", "top_p_R", "min_p_R", "seeds_R")
+        repeated = {name: getattr(self, name).repeat_interleave(times) for name in names}
+        return Sampling(**repeated, filtered=self.filtered)
+
+
+def sampling_rows(
+    params: Sequence[SamplingParams], seeds: Sequence[int], *, vocab_size: int, device: torch.device
+) -> Sampling | None:
+    """Parameters of a batch, or None when every row is greedy."""
+    if all(each.greedy for each in params):
+        return None
+
+    def column(values: list[float] | list[int] | list[bool], dtype: torch.dtype) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=device)
+
+    return Sampling(
+        sampled_R=column([not each.greedy for each in params], torch.bool),
+        temperatures_R=column([each.temperature or 1.0 for each in params], torch.float32),
+        top_k_R=column([each.top_k or vocab_size for each in params], torch.int64),
+        top_p_R=column([each.top_p for each in params], torch.float32),
+        min_p_R=column([each.min_p for each in params], torch.float32),
+        seeds_R=column(list(seeds), torch.int64),
+        filtered=any(each.top_k or each.top_p < 1 or each.min_p for each in params if not each.greedy),
+    )
+
+
+def draw(
+    logits_RV: Float[Tensor, "r v"], sampling: Sampling | None, positions_R: Int[Tensor, " r"]
+) -> Int[Tensor, " r"]:
+    """The target's token for each row; positions_R: where that token will stand."""
+    if sampling is None:
+        return logits_RV.argmax(-1)
+    tokens_V = torch.arange(logits_RV.shape[1], device=logits_RV.device)
+    scores_RV = filtered_scores(logits_RV, sampling)
+    noised_RV = scores_RV + gumbel_noise(sampling.seeds_R, positions_R, tokens_V)
+    return torch.where(sampling.sampled_R, noised_RV.argmax(-1), logits_RV.argmax(-1))
+
+
+def filtered_scores(logits_RV: Float[Tensor, "r v"], sampling: Sampling) -> Float[Tensor, "r v"]:
+    """Tempered log-scores with what top-k, then top-p, then min-p cut at -inf (Hugging Face's order).
+
+    Ties at the edge of top-k or top-p are cut by id, so the kept set has one meaning.
+    """
+    scores_RV = logits_RV / sampling.temperatures_R[:, None]
+    if not sampling.filtered:
+        return scores_RV
+    sorted_RV, order_RV = scores_RV.sort(dim=-1, descending=True, stable=True)
+    ranks_V = torch.arange(scores_RV.shape[1], device=scores_RV.device)
+    sorted_RV = sorted_RV.masked_fill(ranks_V >= sampling.top_k_R[:, None], float("-inf"))
+    probabilities_RV = sorted_RV.softmax(-1)
+    before_RV = probabilities_RV.cumsum(-1) - probabilities_RV
+    sorted_RV = sorted_RV.masked_fill((before_RV >= sampling.top_p_R[:, None]) & (ranks_V > 0), float("-inf"))
+    floor_R1 = sampling.min_p_R[:, None] * sorted_RV.softmax(-1)[:, :1]
+    sorted_RV = sorted_RV.masked_fill(sorted_RV.softmax(-1) < floor_R1, float("-inf"))
+    return torch.full_like(scores_RV, float("-inf")).scatter_(1, order_RV, sorted_RV)
