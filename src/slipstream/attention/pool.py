@@ -5,6 +5,7 @@ Shape letters: N layers, S slots, G kv heads, K head width, T rows.
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,8 +37,8 @@ class KVPool:
     ) -> None:
         # Whole blocks of keys are read past a request's end (masked), so a block of zeros follows the last page.
         shape = (num_layers, num_pages * page_size + KEY_BLOCK, num_kv_heads, head_dim)
-        self.keys = torch.zeros(shape, dtype=dtype, device=device)
-        self.values = torch.zeros(shape, dtype=dtype, device=device)
+        self.keys = zeros_on_demand(shape, dtype, device)
+        self.values = zeros_on_demand(shape, dtype, device)
 
     @property
     def device(self) -> torch.device:
@@ -68,6 +69,13 @@ class KVPool:
         flat = slots.flatten()
         shape = (*slots.shape, *self.keys.shape[2:])
         return self.keys[layer].index_select(0, flat).view(shape), self.values[layer].index_select(0, flat).view(shape)
+
+
+def zeros_on_demand(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Zeros; on a CPU the system backs them with memory only where they are written."""
+    if device.type != "cpu" or dtype != torch.float32:
+        return torch.zeros(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.zeros(shape, dtype=np.float32))
 
 
 def slot_run(span: PageSpan, device: torch.device) -> SlotRun:

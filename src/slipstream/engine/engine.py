@@ -120,6 +120,7 @@ class Engine:
         state = self.running[run.request]
         state.decode_s += seconds
         kept = state.take(run.tokens)
+        state.runs.append(len(kept))
         trimmed = len(kept) < len(run.tokens)
         state.statistics.record(kept=len(kept), depth=run.depth, proposed=run.proposed, trimmed=trimmed)
         accepted = len(kept) if trimmed else len(kept) - 1

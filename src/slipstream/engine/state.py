@@ -19,6 +19,7 @@ class Running:
     stop_ids: frozenset[int]
     max_len: int
     tokens: list[int] = field(default_factory=list)
+    runs: list[int] = field(default_factory=list)
     statistics: Statistics = field(default_factory=Statistics)
     reason: FinishReason | None = None
     prefill_s: float = 0.0
@@ -57,6 +58,7 @@ class Running:
             finish_reason=self.reason,
             num_prompt=len(self.request.prompt),
             seed=self.request.seed,
+            runs=tuple(self.runs),
             statistics=self.statistics,
             prefill_s=self.prefill_s,
             decode_s=self.decode_s,

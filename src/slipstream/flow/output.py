@@ -94,6 +94,7 @@ class Answer:
     finish_reason: FinishReason
     num_prompt: int
     seed: int
+    runs: tuple[int, ...]  # tokens kept of each cycle
     statistics: Statistics
     prefill_s: float
     decode_s: float

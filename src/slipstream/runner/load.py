@@ -1,0 +1,93 @@
+"""From paths to models on a device: the target, its draft, and what they take.
+
+Raises ValueError with one sentence for whatever does not fit.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from slipstream.config.draft import CaptureConvention
+from slipstream.config.hf import model_config
+from slipstream.config.model import ModelConfig
+from slipstream.draft.checkpoint import LoadedDraft, load_draft
+from slipstream.layers.linear import pack_linears
+from slipstream.models.decoder import Decoder
+from slipstream.models.registry import entry_of, load_target
+from slipstream.weights.gguf import GgufSource
+from slipstream.weights.reader import open_source
+
+
+def read_model_config(path: Path) -> ModelConfig:
+    """The shape of the model in a directory or a .gguf file; unknown architectures are refused here."""
+    raw = GgufSource(path).config() if path.suffix == ".gguf" else _read_config(path)
+    config = model_config(raw)
+    entry_of(config)
+    return config
+
+
+def load_models(
+    model_path: Path,
+    draft_path: Path | None,
+    *,
+    config: ModelConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    max_position: int,
+    convention: CaptureConvention,
+    on_tensor: Callable[[int], None] = lambda num_bytes: None,
+) -> tuple[Decoder, LoadedDraft | None]:
+    """Load a target and a draft; on a CPU their weights end up packed for oneDNN.
+
+    max_position: how far positions may go, drafted ones included; sizes both RoPE tables.
+    """
+    source = open_source(model_path)
+    target = load_target(
+        config, source, device=device, dtype=dtype, max_position=max_position, on_tensor=on_tensor
+    )
+    draft = None
+    if draft_path is not None:
+        draft = load_draft(
+            draft_path,
+            target=config,
+            embedding=target.embed.weight.data,
+            head=target.head.weight.data,
+            max_position=max_position,
+            device=device,
+            dtype=dtype,
+            convention=convention,
+        )
+        target.capture(draft.model.config.captures)
+        pack_linears(draft.model)
+    pack_linears(target)
+    return target, draft
+
+
+def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+    """Bytes of a target's parameters in `dtype`, to size a progress bar."""
+    total = 0
+    for parts in entry_of(config).names(config).values():
+        for part in parts:
+            total += torch.Size(part.shape).numel()
+    return total * dtype.itemsize
+
+
+def kv_entry_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
+    """Bytes of one token's keys and values in all layers."""
+    return 2 * config.num_layers * config.num_kv_heads * config.head_dim * dtype.itemsize
+
+
+def _read_config(path: Path) -> dict[str, Any]:
+    file = path / "config.json"
+    if not file.is_file():
+        raise ValueError(f"{path} has no config.json; --model takes a model directory, a .gguf file or a pulled name")
+    try:
+        raw = json.loads(file.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{file} is not valid JSON ({error}); download it again") from None
+    if not isinstance(raw, dict):
+        raise ValueError(f"{file} is not a JSON object; download it again")
+    return raw
