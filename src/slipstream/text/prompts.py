@@ -1,0 +1,105 @@
+"""Read prompts from a file: JSON lines in the layouts of the usual sets, or one text a line."""
+
+import json
+import lzma
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+KEYS = ("prompt", "turns", "messages")
+LABELS = ("id", "task", "set")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptEntry:
+    """One prompt, as a text or as a conversation, with what its file says about it."""
+
+    prompt: str | None = None  # from "prompt", the first of "turns", or a line of text
+    messages: tuple[dict[str, Any], ...] | None = None  # from "messages"; then prompt is None
+    id: str | None = None
+    task: str | None = None
+    set: str | None = None
+
+
+def read_prompts(path: Path) -> list[PromptEntry]:
+    """Read a file of prompts; one compressed with xz reads as what it holds."""
+    return _parse(_read(path), name=str(path), json_lines=path.name.removesuffix(".xz").endswith(".jsonl"))
+
+
+def builtin_prompts() -> list[PromptEntry]:
+    """Give the prompts that ship with slipstream: three for each of SPEED-Bench's qualitative categories."""
+    file = resources.files("slipstream.text") / "data" / "prompts.jsonl"
+    return _parse(file.read_text(encoding="utf-8"), name="the built-in prompts", json_lines=True)
+
+
+def _read(path: Path) -> str:
+    if not path.is_file():
+        raise ValueError(f"{path} does not exist; give a file of prompts, one a line")
+    try:
+        content = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+        return content.decode("utf-8-sig")
+    except (UnicodeDecodeError, lzma.LZMAError):
+        raise ValueError(f"{path} is not UTF-8 text, plain or in xz; write it again as such") from None
+
+
+def _parse(text: str, *, name: str, json_lines: bool) -> list[PromptEntry]:
+    """Read every line that is not blank; the first decides for a file whose name does not."""
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if not lines:
+        raise ValueError(f"{name} is empty; write one prompt a line")
+    if json_lines or lines[0][1].lstrip().startswith("{"):
+        return [_from_json(line, place=f"line {number} of {name}") for number, line in lines]
+    return [PromptEntry(prompt=line.rstrip("\r")) for _, line in lines]
+
+
+def _from_json(line: str, *, place: str) -> PromptEntry:
+    """Read one JSON object."""
+    try:
+        found = json.loads(line)
+    except ValueError:
+        raise ValueError(f"{place} is not JSON; write one object a line") from None
+    if not isinstance(found, dict):
+        raise ValueError(f'{place} is not a JSON object; write one such as {{"prompt": "..."}}')
+    identity, task, of = (_label(found, key, place) for key in LABELS)
+    entry = PromptEntry(id=identity, task=task, set=of)
+    if "messages" in found:
+        return replace(entry, messages=_messages(found["messages"], place))
+    return replace(entry, prompt=_prompt(found, place))
+
+
+def _prompt(found: Mapping[str, Any], place: str) -> str:
+    """Read a prompt, or the first of several turns."""
+    key = next((key for key in KEYS if key in found), None)
+    if key is None:
+        raise ValueError(f"{place} has none of the keys {', '.join(KEYS)}; add one")
+    value = found[key]
+    if key == "turns":
+        if not isinstance(value, list) or not value:
+            raise ValueError(f'{place} has "turns" that are not a list with a text in it; write ["..."]')
+        value = value[0]
+    if not isinstance(value, str) or not value:
+        raise ValueError(f'{place} has a "{key}" that is not a text; write it in quotes')
+    return value
+
+
+def _messages(found: Any, place: str) -> tuple[dict[str, Any], ...]:
+    """Read a conversation."""
+    if not isinstance(found, list) or not found or not all(isinstance(message, dict) for message in found):
+        raise ValueError(
+            f'{place} has "messages" that are not a list of objects; write [{{"role": .., "content": ..}}]'
+        )
+    if not all(isinstance(message.get("role"), str) and "content" in message for message in found):
+        raise ValueError(f"{place} has a message without a role or content; give each message both")
+    return tuple(found)
+
+
+def _label(found: Mapping[str, Any], key: str, place: str) -> str | None:
+    """Read a label; sets number their prompts as often as they name them."""
+    value = found.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise ValueError(f'{place} has a label "{key}" that is neither a text nor a number; write it in quotes')
