@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 from slipstream.draft.eagle3 import Eagle3Draft
 from slipstream.models.decoder import Decoder
 from slipstream.train.batches import epoch_plan, load_batch
-from slipstream.train.conversations import Conversations
+from slipstream.train.conversations import Conversations, until_loop
 from slipstream.train.objective import run_target
 from slipstream.train.teacher import DraftVocabulary
 from slipstream.train.unroll import autocast, unroll_drafted
-
-LOOP_GRAM = 16  # an answer loops when it repeats a run of this many tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,14 +119,3 @@ def total(walks: Sequence[Walk], steps: int) -> Walk:
         accepted_K=tuple(int(n) for n in sum((np.asarray(one.accepted_K) for one in walks), zero)),
         proposed_K=tuple(int(n) for n in sum((np.asarray(one.proposed_K) for one in walks), zero)),
     )
-
-
-def until_loop(answer: NDArray[np.int32]) -> int:
-    """Tokens before the end of the first run of LOOP_GRAM tokens that stood in the answer before."""
-    seen: set[bytes] = set()
-    for start in range(len(answer) - LOOP_GRAM + 1):
-        gram = answer[start : start + LOOP_GRAM].tobytes()
-        if gram in seen:
-            return start
-        seen.add(gram)
-    return len(answer)

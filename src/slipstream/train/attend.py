@@ -36,31 +36,26 @@ class TrainingAttend:
         return self._mix(q_RGgK, blocks).reshape(q_RHK.shape[0], -1)
 
     def _mix(self, q_RGgK: Tensor, blocks: list[tuple[Tensor, Tensor]]) -> Tensor:
-        """One softmax over block 0 and the diagonals."""
-        (num_sequences, num_tokens), (num_groups, group, width) = self.shape, q_RGgK.shape[1:]
+        """One softmax over block 0 and the diagonals: [R, G, g, K]."""
+        (num_sequences, num_tokens), (num_rows, num_groups, group, width) = self.shape, q_RGgK.shape
         split = (num_sequences, num_tokens, num_groups, width)
         k_BGTK, v_BGTK = (x.view(split).transpose(1, 2) for x in blocks[0])
-        q_BGgTK = q_RGgK.view(num_sequences, num_tokens, num_groups, group, width).permute(0, 2, 3, 1, 4)
-        flat = q_BGgTK.reshape(num_sequences, num_groups, group * num_tokens, width)
-        scores = torch.matmul(flat, k_BGTK.transpose(2, 3)).view(*q_BGgTK.shape[:-1], num_tokens).float()
+        flat = q_RGgK.view(num_sequences, num_tokens, num_groups, group, width).permute(0, 2, 3, 1, 4)
+        flat = flat.reshape(num_sequences, num_groups, group * num_tokens, width)
+        scores = torch.matmul(flat, k_BGTK.transpose(2, 3)).float()
+        scores = scores.view(num_sequences, num_groups, group, num_tokens, num_tokens)
         scores = scores.masked_fill(self.later_TT, float("-inf"))
-        own_keys, own_values = _diagonals(blocks[1:], split)
-        if own_keys is not None:
-            scores = torch.cat((scores, torch.einsum("bgqtk,bgtik->bgqti", q_BGgTK, own_keys).float()), dim=-1)
+        if self.step:
+            own_RGgI = torch.cat(
+                [(q_RGgK * k[:, :, None]).sum(-1, keepdim=True, dtype=torch.float32) for k, _ in blocks[1:]], -1
+            )
+            own = own_RGgI.view(num_sequences, num_tokens, num_groups, group, self.step).permute(0, 2, 3, 1, 4)
+            scores = torch.cat((scores, own), dim=-1)
         weights = scores.softmax(-1).to(q_RGgK.dtype)
         shared = weights[..., :num_tokens].reshape(num_sequences, num_groups, group * num_tokens, num_tokens)
-        out = torch.matmul(shared, v_BGTK).view(q_BGgTK.shape)
-        if own_values is not None:
-            out = out + torch.einsum("bgqti,bgtik->bgqtk", weights[..., num_tokens:], own_values)
-        return out.permute(0, 3, 1, 2, 4)
-
-
-def _diagonals(
-    blocks: list[tuple[Tensor, Tensor]], split: tuple[int, int, int, int]
-) -> tuple[Tensor | None, Tensor | None]:
-    """Each slot's own keys and values of later blocks: [B, G, T, i, K]."""
-    if not blocks:
-        return None, None
-    keys = torch.stack([k.view(split).transpose(1, 2) for k, _ in blocks], dim=3)
-    values = torch.stack([v.view(split).transpose(1, 2) for _, v in blocks], dim=3)
-    return keys, values
+        out = torch.matmul(shared, v_BGTK).view(num_sequences, num_groups, group, num_tokens, width)
+        out_RGgK = out.permute(0, 3, 1, 2, 4).reshape(q_RGgK.shape)
+        own_RGgI = weights[..., num_tokens:].permute(0, 3, 1, 2, 4).reshape(num_rows, num_groups, group, self.step)
+        for index, (_, v_RGK) in enumerate(blocks[1:]):
+            out_RGgK = out_RGgK + own_RGgI[..., index : index + 1] * v_RGK[:, :, None]
+        return out_RGgK

@@ -13,6 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 FILE = "conversations.safetensors"
 SMALL_VOCABULARY = 1 << 16
+LOOP_GRAM = 16  # an answer loops when it repeats a run of this many tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,4 +100,26 @@ def load(path: Path) -> Conversations:
         starts_C=np.concatenate(([0], np.cumsum(tensors["lengths"], dtype=np.int64))).astype(np.int64),
         prompts_C=tensors["prompts"],
         cut_C=tensors["cut"],
+    )
+
+
+def until_loop(answer: NDArray[np.int32]) -> int:
+    """Tokens before the first run of LOOP_GRAM tokens that stood in the answer before; all where nothing repeats."""
+    seen: set[bytes] = set()
+    for start in range(len(answer) - LOOP_GRAM + 1):
+        gram = answer[start : start + LOOP_GRAM].tobytes()
+        if gram in seen:
+            return start
+        seen.add(gram)
+    return len(answer)
+
+
+def without_loop(conversation: Conversation, *, tail: int) -> Conversation:
+    """Cut an answer `tail` tokens into its first loop."""
+    answer = np.asarray(conversation.tokens[conversation.num_prompt :], dtype=np.int32)
+    keep = until_loop(answer) + tail
+    if keep >= len(answer):
+        return conversation
+    return Conversation(
+        tokens=conversation.tokens[: conversation.num_prompt + keep], num_prompt=conversation.num_prompt, cut=True
     )

@@ -3,6 +3,7 @@
 Shape letters: D hidden, F feature width, C merged QKV.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -51,29 +52,36 @@ def new_draft(target: Decoder, ids_V: Tensor, options: DraftOptions, *, max_posi
         parameter.data = fill(parameter.shape)
     device = target.embed.weight.device
     draft.to(device)
+    if options.initial is not Initial.RANDOM:
+        _copy_head(draft, target, ids_V)
     if options.initial is Initial.TARGET:
-        _copy_from_target(draft, target, ids_V)
+        _copy_layer(draft, target)
     draft.embed.weight = nn.Parameter(target.embed.weight.detach().float(), requires_grad=False)
     return draft
 
 
-def _noise(generator: torch.Generator):  # noqa: ANN202
+def _noise(generator: torch.Generator) -> Callable[[torch.Size], Tensor]:
     return lambda shape: torch.randn(shape, generator=generator) * NOISE
 
 
 @torch.no_grad()
-def _copy_from_target(draft: Eagle3Draft, target: Decoder, ids_V: Tensor) -> None:
-    """The target's head rows and final norm; its last layer where shapes agree; the last capture passed through."""
-    size, last, first = target.config.hidden_size, target.layers[-1], draft.first
-    _fill(draft.head.weight, target.head.weight[ids_V])
-    _fill(draft.norm.weight, target.norm.weight)
-    _fill(draft.fc.weight[:, -size:], torch.eye(size, device=ids_V.device))
-    _fill(first.hidden_norm.weight, last.attention_norm.weight)
-    _fill(first.attention.qkv.weight[:, size:], last.attention.qkv.weight)
-    _fill(first.attention.output.weight, last.attention.output.weight)
-    _fill(first.mlp_norm.weight, last.mlp_norm.weight)
-    _fill(first.mlp.gate_up.weight, last.mlp.gate_up.weight)
-    _fill(first.mlp.down.weight, last.mlp.down.weight)
+def _copy_head(draft: Eagle3Draft, target: Decoder, ids_V: Tensor) -> None:
+    """The target's head rows and final norm."""
+    draft.head.weight.copy_(target.head.weight[ids_V])
+    draft.norm.weight.copy_(target.norm.weight)
+
+
+@torch.no_grad()
+def _copy_layer(draft: Eagle3Draft, target: Decoder) -> None:
+    """The last capture passed through, then the target's last layer where shapes agree."""
+    size = target.config.hidden_size
+    draft.fc.weight[:, -size:].copy_(torch.eye(size, device=draft.fc.weight.device))
+    first = dict(draft.first.named_parameters())
+    last = dict(target.layers[-1].named_parameters())
+    _fill(first["hidden_norm.weight"], last["attention_norm.weight"])
+    _fill(first["attention.qkv.weight"][:, size:], last["attention.qkv.weight"])
+    for name in ("attention.output.weight", "mlp_norm.weight", "mlp.gate_up.weight", "mlp.down.weight"):
+        _fill(first[name], last[name])
 
 
 def _fill(own: Tensor, theirs: Tensor) -> None:

@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from slipstream.draft.eagle3 import Eagle3Draft
 from slipstream.models.decoder import Decoder
@@ -16,6 +18,7 @@ from slipstream.train.accept import Measured, measure
 from slipstream.train.batches import TrainBatch, epoch_plan, load_batch
 from slipstream.train.conversations import Conversations
 from slipstream.train.journal import Journal
+from slipstream.train.loss import ChunkGradient, chunk_gradient
 from slipstream.train.objective import Scores, score
 from slipstream.train.options import LoopOptions, LossOptions
 from slipstream.train.rate import MINUTE, Progress, done, learning_rate
@@ -41,6 +44,7 @@ class Trainer:
     held_out: Mapping[str, Conversations] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
     optimizer: torch.optim.Optimizer = field(init=False)
+    gradient: ChunkGradient = chunk_gradient
     skipped_in_a_row: int = 0
 
     def __post_init__(self) -> None:
@@ -53,6 +57,8 @@ class Trainer:
             weight_decay=0.0,
             fused=self.device.type == "cuda",
         )
+        if self.loop.compile:
+            self.gradient = torch.compile(chunk_gradient, dynamic=True)
 
     @property
     def device(self) -> torch.device:
@@ -96,7 +102,7 @@ class Trainer:
         """One optimizer step; skipped where the gradient is not finite."""
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        scores = score(self.draft, self.target, batch, self.vocabulary, self.loss)
+        scores = score(self.draft, self.target, batch, self.vocabulary, self.loss, gradient=self.gradient)
         scores.loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(self._learning(), self.loop.clip)
         finite = bool(torch.isfinite(norm))
@@ -128,7 +134,7 @@ class Trainer:
         if self.state_path is not None:
             save_state(self.state_path, self.draft, self.optimizer, self.progress, self.vocabulary.ids_V)
 
-    def _plan(self):  # noqa: ANN202
+    def _plan(self) -> list[NDArray[np.int64]]:
         return epoch_plan(
             self.conversations.lengths_C,
             batch_tokens=self.loop.batch_tokens,

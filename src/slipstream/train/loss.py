@@ -5,6 +5,7 @@ The gradients are made in the forward pass, where the chunk's logits still exist
 Shape letters: R rows, S teacher rows, D draft hidden, V draft vocabulary, N rows of a chunk.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,9 @@ from torch import Tensor
 
 OUT_OF_VOCABULARY = -1
 CHUNK_ELEMENTS = 1 << 26  # of fp32 logits: 256 MiB
+
+
+ChunkGradient = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,18 +29,35 @@ class SoftTargets:
     weights_R: Tensor  # fp32; 0 = gives no loss
 
 
+def chunk_gradient(logits_NV: Tensor, teacher_NV: Tensor, weights_N: Tensor) -> tuple[Tensor, Tensor]:
+    """Losses [N] and the gradient with respect to the logits [N, V]."""
+    teacher_NV = teacher_NV.float()
+    log_NV = logits_NV.log_softmax(-1)
+    losses_N = -(teacher_NV * log_NV).sum(-1) * weights_N
+    grad_NV = log_NV.exp() * teacher_NV.sum(-1, keepdim=True) - teacher_NV
+    return losses_N, grad_NV * weights_N[:, None]
+
+
 def soft_cross_entropy(
-    hidden_RD: Tensor, head_VD: Tensor, targets: SoftTargets, *, chunk_rows: int | None = None
+    hidden_RD: Tensor,
+    head_VD: Tensor,
+    targets: SoftTargets,
+    *,
+    chunk_rows: int | None = None,
+    gradient: ChunkGradient = chunk_gradient,
 ) -> tuple[Tensor, Tensor]:
-    """Weighted sum of -sum p log softmax(hidden head^T), and whether each row's top choice is the teacher's [R]."""
+    """Weighted sum of -sum p log softmax(hidden head^T), and whether each row's top choice is the teacher's [R].
+
+    gradient: `chunk_gradient`, or the same compiled.
+    """
     chunk = chunk_rows or max(1, CHUNK_ELEMENTS // head_VD.shape[0])
-    return _SoftCrossEntropy.apply(hidden_RD, head_VD, targets, chunk)  # pyright: ignore[reportReturnType]
+    return _SoftCrossEntropy.apply(hidden_RD, head_VD, targets, chunk, gradient)
 
 
 class _SoftCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden_RD: Tensor, head_VD: Tensor, targets: SoftTargets, chunk: int
+        ctx: Any, hidden_RD: Tensor, head_VD: Tensor, targets: SoftTargets, chunk: int, gradient: ChunkGradient
     ) -> tuple[Tensor, Tensor]:
         with torch.autocast(hidden_RD.device.type, enabled=False):
             head = head_VD.detach().float()
@@ -50,7 +71,7 @@ class _SoftCrossEntropy(torch.autograd.Function):
                 logits_NV = hidden_ND @ head.T
                 teacher_NV = targets.probabilities_SV[targets.rows_R[rows]]
                 hits_R[rows] = logits_NV.argmax(-1) == targets.choices_S[targets.rows_R[rows]]
-                losses_N, grad_NV = chunk_gradient(logits_NV, teacher_NV, targets.weights_R[rows])
+                losses_N, grad_NV = gradient(logits_NV, teacher_NV, targets.weights_R[rows])
                 loss += losses_N.sum()
                 hidden_grad_RD[rows] = (grad_NV @ head).to(hidden_grad_RD.dtype)
                 head_grad_VD.addmm_(grad_NV.T, hidden_ND)
@@ -59,16 +80,7 @@ class _SoftCrossEntropy(torch.autograd.Function):
         return loss, hits_R
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         hidden_grad_RD, head_grad_VD = ctx.saved_tensors
         scale = grads[0]
-        return hidden_grad_RD * scale.to(hidden_grad_RD.dtype), head_grad_VD * scale, None, None
-
-
-def chunk_gradient(logits_NV: Tensor, teacher_NV: Tensor, weights_N: Tensor) -> tuple[Tensor, Tensor]:
-    """Losses [N] and the gradient with respect to the logits [N, V]."""
-    teacher_NV = teacher_NV.float()
-    log_NV = logits_NV.log_softmax(-1)
-    losses_N = -(teacher_NV * log_NV).sum(-1) * weights_N
-    grad_NV = log_NV.exp() * teacher_NV.sum(-1, keepdim=True) - teacher_NV
-    return losses_N, grad_NV * weights_N[:, None]
+        return hidden_grad_RD * scale.to(hidden_grad_RD.dtype), head_grad_VD * scale, None, None, None

@@ -12,7 +12,7 @@ from slipstream.attention.dense import DenseAttend
 from slipstream.draft.eagle3 import Eagle3Draft
 from slipstream.models.decoder import Decoder, Hidden
 from slipstream.train.batches import TrainBatch
-from slipstream.train.loss import soft_cross_entropy
+from slipstream.train.loss import ChunkGradient, chunk_gradient, soft_cross_entropy
 from slipstream.train.options import LossOptions, Normalise
 from slipstream.train.teacher import DraftVocabulary, supervised, teach
 from slipstream.train.unroll import autocast, unroll_forced
@@ -36,7 +36,13 @@ def run_target(target: Decoder, tokens_BT: Tensor) -> Hidden:
 
 
 def score(
-    draft: Eagle3Draft, target: Decoder, batch: TrainBatch, vocabulary: DraftVocabulary, options: LossOptions
+    draft: Eagle3Draft,
+    target: Decoder,
+    batch: TrainBatch,
+    vocabulary: DraftVocabulary,
+    options: LossOptions,
+    *,
+    gradient: ChunkGradient = chunk_gradient,
 ) -> Scores:
     """Loss and top-1 of every training-time-test step.
 
@@ -54,7 +60,7 @@ def score(
         for step, normed_RD in enumerate(unrolled):
             slots_R, targets = teacher.at_step(step)
             loss, hits_R = soft_cross_entropy(
-                normed_RD[slots_R], draft.head.weight, targets, chunk_rows=options.chunk_rows
+                normed_RD[slots_R], draft.head.weight, targets, chunk_rows=options.chunk_rows, gradient=gradient
             )
             valid = targets.weights_R.sum().clamp(min=1)
             losses.append(loss / (batch.tokens_BT.numel() if options.normalise is Normalise.TOKENS else valid))

@@ -24,6 +24,7 @@ class Initial(Enum):
     """How a new draft starts."""
 
     TARGET = "target"  # from the target's head, norm and last layer
+    HEAD = "head"  # from the target's head and norm; the rest at random
     RANDOM = "random"
 
 
@@ -63,7 +64,8 @@ class DataOptions:
     max_prompt_tokens: int = 512
     answer_tokens: int = 256
     answer_batch: int = 16
-    temperatures: tuple[float, ...] = (0.0, 0.8)
+    temperatures: tuple[float, ...] = (0.0, 0.8)  # taken in turn over the prompts
+    loop_tail: int | None = None  # tokens kept of an answer's first loop; None = all
     seed: int = 0
 
 
@@ -90,3 +92,21 @@ class LoopOptions:
         """Check that one budget is given."""
         if sum(budget is not None for budget in (self.minutes, self.steps, self.epochs)) != 1:
             raise ValueError("give exactly one of --minutes, --steps and --epochs")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """Everything `slipstream train` is told."""
+
+    model: str
+    out: Path
+    data: DataOptions
+    draft: DraftOptions = DraftOptions()
+    loss: LossOptions = LossOptions()
+    loop: LoopOptions
+    eval_prompts: tuple[Path, ...] = ()
+    max_eval: int = 80  # prompts of each held-out set
+    conversations: Path | None = None  # a folder with answers to reuse; None = the run's own
+    resume: bool = False
+    data_only: bool = False
+    device: str = "cpu"

@@ -8,7 +8,7 @@ from slipstream.telemetry.progress import progress
 from slipstream.text.template import ChatTemplate
 from slipstream.text.tokenizer import Tokenizer
 from slipstream.train.answer import Answerer, AnswerOptions
-from slipstream.train.conversations import Conversation
+from slipstream.train.conversations import Conversation, without_loop
 from slipstream.train.options import DataOptions
 
 SENTINEL = "\x01user\x01"
@@ -31,8 +31,10 @@ def answer_prompts(
     with progress("answering", None, unit="tokens") as meter:
         found = Answerer(target, settings).answer(prompts, cycle, on_tokens=meter.advance)
     kept = [conversation for conversation in found if len(conversation.tokens) > conversation.num_prompt + 1]
+    if options.loop_tail is not None:
+        kept = [without_loop(conversation, tail=options.loop_tail) for conversation in kept]
     num_cut = sum(conversation.cut for conversation in kept)
-    say(f"{len(kept)} answers; {num_cut} ran into {options.answer_tokens} tokens; {len(found) - len(kept)} empty")
+    say(f"{len(kept)} answers; {num_cut} are cut; {len(found) - len(kept)} empty")
     return kept
 
 
@@ -85,4 +87,4 @@ def user_header(template: ChatTemplate, tokenizer: Tokenizer) -> list[int]:
 
 def with_greedy_answers(options: DataOptions) -> DataOptions:
     """The options under which held-out prompts are answered."""
-    return replace(options, temperatures=(0.0,))
+    return replace(options, temperatures=(0.0,), loop_tail=None)

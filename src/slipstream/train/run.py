@@ -1,7 +1,7 @@
 """A training run from prompts to a draft: data, train, measure, export."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -19,31 +19,13 @@ from slipstream.train.export import export
 from slipstream.train.initialise import new_draft
 from slipstream.train.journal import Journal
 from slipstream.train.loop import Trainer
-from slipstream.train.options import DataOptions, DraftOptions, LoopOptions, LossOptions
+from slipstream.train.options import DataOptions, DraftOptions, RunOptions
 from slipstream.train.regenerate import answer_prompts, with_greedy_answers, write_prompts
 from slipstream.train.target import OpenTarget, open_target
 from slipstream.train.teacher import DraftVocabulary
 from slipstream.train.words import choose_ids, coverage
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
-    """Everything `slipstream train` is told."""
-
-    model: str
-    out: Path
-    data: DataOptions
-    draft: DraftOptions = field(default_factory=DraftOptions)
-    loss: LossOptions = field(default_factory=LossOptions)
-    loop: LoopOptions
-    eval_prompts: tuple[Path, ...] = ()
-    max_eval: int = 80  # prompts of each held-out set
-    conversations: Path | None = None  # a folder with answers to reuse; None = the run's own
-    resume: bool = False
-    data_only: bool = False
-    device: str = "cpu"
 
 
 def run(options: RunOptions, *, say: Say = print) -> dict[str, Measured]:
@@ -165,8 +147,11 @@ def recipe(options: RunOptions, trainer: Trainer) -> dict[str, Any]:
         "minutes of training": f"{trainer.progress.seconds / 60:.1f}",
         "device": device_name(trainer.device),
     }
-    for part in (options.data, options.draft, options.loss, options.loop):
-        found |= {name.replace("_", " "): _plain(value) for name, value in asdict(part).items() if value is not None}
+    for name in ("data", "draft", "loss", "loop"):
+        chosen = asdict(getattr(options, name))
+        found |= {
+            f"{name}: {key.replace('_', ' ')}": _plain(value) for key, value in chosen.items() if value is not None
+        }
     return found
 
 

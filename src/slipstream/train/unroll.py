@@ -1,6 +1,6 @@
 """Run a draft over whole conversations, several steps deep.
 
-Shape letters: B sequences, T tokens of each, R = B * T packed rows, F feature width, D draft hidden, V draft vocabulary.
+Shape letters: B sequences, T tokens of each, R = B * T packed rows, F features, D draft hidden, V draft vocabulary.
 """
 
 from collections.abc import Iterator

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from slipstream.train.accept import measure, until_loop, walk
+from slipstream.train.accept import measure, walk
 from slipstream.train.answer import Answerer, AnswerOptions
-from slipstream.train.conversations import pack
+from slipstream.train.conversations import Conversation, pack, until_loop, without_loop
 from tests.unit.train import parts
 from tests.unit.train.test_training_time_test import sequential
 
@@ -73,3 +73,12 @@ def test_an_answer_is_cut_where_it_begins_to_repeat():
     once = np.arange(40, dtype=np.int32)
     assert until_loop(once) == 40
     assert until_loop(np.concatenate((once, once))) == 40
+
+
+def test_a_loop_is_dropped_from_training_but_for_its_beginning():
+    once = list(range(40))
+    looping = Conversation(tokens=[1, *once, *once, 2], num_prompt=1)
+    kept = without_loop(looping, tail=5)
+    assert kept.tokens == [1, *once, *once[:5]]
+    assert kept.cut
+    assert without_loop(Conversation(tokens=[1, *once], num_prompt=1), tail=5).tokens == [1, *once]

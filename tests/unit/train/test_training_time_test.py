@@ -58,7 +58,7 @@ def sequential(draft, tokens, features, slot, steps, choose):
 
 @pytest.mark.parametrize("options", [{}, {"norm_output": True, "fc_norm": True}, {"norm_before_residual": True}])
 def test_unrolled_steps_equal_a_sequential_draft_decode(options):
-    target, draft, vocabulary = parts.made(**options)
+    target, draft, _ = parts.made(**options)
     tokens_BT, features = parts.some_features(target, num_sequences=2, num_tokens=12)
     forced = torch.stack(list(unroll_forced(draft, tokens_BT, features, 4))).view(4, 2, 12, -1)
     for sequence, slot in ((0, 0), (0, 5), (1, 7)):
