@@ -87,7 +87,10 @@ def _configured(found: Any, folder: Path) -> str | None:
     """Read the template in tokenizer_config.json: text, or a list with a default among named ones."""
     if found is None or isinstance(found, str):
         return found
-    named = {entry["name"]: entry["template"] for entry in found}
+    try:
+        named = {entry["name"]: entry["template"] for entry in found}
+    except (TypeError, KeyError):
+        raise ValueError(f"{folder} has a chat_template that is neither text nor a list; download it again") from None
     if DEFAULT_NAME not in named:
         raise ValueError(f"{folder} has the chat templates {', '.join(named)} but no default; rename one to default")
     return named[DEFAULT_NAME]

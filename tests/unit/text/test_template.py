@@ -211,8 +211,15 @@ def test_a_model_without_a_template_has_none(tmp_path: Path) -> None:
     assert load_template(tmp_path / "m.gguf") is None
 
 
-def test_named_templates_without_a_default_are_refused(tmp_path: Path) -> None:
-    config = {"chat_template": [{"name": "rag", "template": ""}]}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
-    with pytest.raises(ValueError, match="the chat templates rag but no default"):
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        ([{"name": "rag", "template": ""}], "the chat templates rag but no default; rename one"),
+        ([{"name": "default"}], "neither text nor a list; download it again"),
+        (3, "neither text nor a list"),
+    ],
+)
+def test_a_configured_template_that_cannot_be_chosen_is_refused(tmp_path: Path, found: Any, words: str) -> None:
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": found}))
+    with pytest.raises(ValueError, match=words):
         load_template(tmp_path)

@@ -1,5 +1,7 @@
 """Our tokenizer and transformers' cut the same folder's text alike."""
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +134,8 @@ def test_a_damaged_file_is_named(tmp_path: Path, name: str, content: str, words:
     (tmp_path / name).write_text(content)
     with pytest.raises(ValueError, match=words):
         load_tokenizer(tmp_path)
+
+
+def test_nothing_in_the_room_imports_torch() -> None:
+    rooms = ", ".join(f"slipstream.text.{name}" for name in ("prompts", "stops", "template", "tokenizer"))
+    subprocess.run([sys.executable, "-c", f"import sys, {rooms}; sys.exit('torch' in sys.modules)"], check=True)
