@@ -1,165 +1,175 @@
 """`slipstream train`: the target answers prompts, and a draft learns to foresee it."""
 
+import inspect
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-DATA, DRAFT, LOSS, LOOP = "Data", "Draft", "Loss", "Loop"
+from slipstream.train.options import (
+    DataOptions,
+    DraftOptions,
+    Initial,
+    LoopOptions,
+    LossOptions,
+    Mask,
+    Normalise,
+    RunOptions,
+)
+
+Files = list[Path] | None
+REQUIRED = inspect.Parameter.empty
+EPOCHS = 4.0  # where no budget is given
+ANSWER_BATCH = {"cuda": 2048, "cpu": 16}
 
 
-def train(
-    model: Annotated[str, typer.Option(help="Target: a directory, a .gguf file, a pulled name or a hub id.")],
-    out: Annotated[Path, typer.Option(help="Folder for conversations, checkpoints, log and draft.")],
-    prompts: Annotated[
-        list[Path] | None, typer.Option(help="Prompt file; may be given several times.", rich_help_panel=DATA)
-    ] = None,
-    eval_prompts: Annotated[
-        list[Path] | None, typer.Option(help="Held-out prompt file; one set each.", rich_help_panel=DATA)
-    ] = None,
-    cap: Annotated[
-        list[str] | None,
-        typer.Option(help="SET=N: at most N prompts of a set; mc_=N caps every set so begun.", rich_help_panel=DATA),
-    ] = None,
-    max_prompts: Annotated[
-        int | None, typer.Option(help="Most prompts taken from the files.", rich_help_panel=DATA)
-    ] = None,
-    self_prompts: Annotated[
-        int, typer.Option(help="User turns the target draws itself (Magpie).", rich_help_panel=DATA)
-    ] = 0,
-    data: Annotated[
-        Path | None, typer.Option(help="Folder whose conversations are reused, or made there.", rich_help_panel=DATA)
-    ] = None,
-    data_only: Annotated[
-        bool, typer.Option("--data-only", help="Stop when the conversations are made.", rich_help_panel=DATA)
-    ] = False,
-    max_prompt_tokens: Annotated[int, typer.Option(help="Longer prompts are dropped.", rich_help_panel=DATA)] = 512,
-    answer_tokens: Annotated[int, typer.Option(help="Most tokens of an answer.", rich_help_panel=DATA)] = 256,
-    answer_batch: Annotated[
-        int | None, typer.Option(help="Sequences answered together; 2048 on cuda, 16 on cpu.", rich_help_panel=DATA)
-    ] = None,
-    temperatures: Annotated[
-        str, typer.Option(help="Temperatures, taken in turn over the prompts.", rich_help_panel=DATA)
-    ] = "0,0.8",
-    max_eval: Annotated[int, typer.Option(help="Prompts of each held-out set.", rich_help_panel=DATA)] = 80,
-    draft_vocab: Annotated[int, typer.Option(help="Ids the draft can say.", rich_help_panel=DRAFT)] = 16384,
-    intermediate_size: Annotated[
-        int | None, typer.Option(help="MLP width; the target's if not given.", rich_help_panel=DRAFT)
-    ] = None,
-    fc_norm: Annotated[
-        bool, typer.Option("--fc-norm", help="EAGLE-3.1: one norm a captured chunk.", rich_help_panel=DRAFT)
-    ] = False,
-    norm_output: Annotated[
-        bool, typer.Option("--norm-output", help="Feed the next step the normed state.", rich_help_panel=DRAFT)
-    ] = False,
-    norm_before_residual: Annotated[
-        bool, typer.Option("--norm-before-residual", help="Residual = normed hidden.", rich_help_panel=DRAFT)
-    ] = False,
-    init: Annotated[str, typer.Option(help="target or random.", rich_help_panel=DRAFT)] = "target",
-    ttt_steps: Annotated[int, typer.Option(help="Training-time-test steps.", rich_help_panel=LOSS)] = 5,
-    decay: Annotated[float, typer.Option(help="Weight of step i is decay ** i.", rich_help_panel=LOSS)] = 0.8,
-    mask: Annotated[str, typer.Option(help="serving, speculators or eagle.", rich_help_panel=LOSS)] = "serving",
-    normalise: Annotated[
-        str, typer.Option(help="valid (slots that give loss) or tokens (all slots).", rich_help_panel=LOSS)
-    ] = "valid",
-    teacher_temperature: Annotated[
-        float, typer.Option(help="Below 1 sharpens the target's distribution.", rich_help_panel=LOSS)
-    ] = 1.0,
-    minutes: Annotated[
-        float | None, typer.Option(help="Train this long; the schedule ends on time.", rich_help_panel=LOOP)
-    ] = None,
-    steps: Annotated[int | None, typer.Option(help="Optimizer steps.", rich_help_panel=LOOP)] = None,
-    epochs: Annotated[
-        float | None, typer.Option(help="Passes over the conversations; 4 if no budget is given.", rich_help_panel=LOOP)
-    ] = None,
-    batch_tokens: Annotated[int, typer.Option(help="Tokens a step, padding included.", rich_help_panel=LOOP)] = 49152,
-    lr: Annotated[float, typer.Option(help="Peak learning rate.", rich_help_panel=LOOP)] = 1e-3,
-    warmup: Annotated[float, typer.Option(help="Share of the run that warms up.", rich_help_panel=LOOP)] = 0.03,
-    clip: Annotated[float, typer.Option(help="Largest gradient norm.", rich_help_panel=LOOP)] = 1.0,
-    log_every: Annotated[int, typer.Option(help="Steps between log lines.", rich_help_panel=LOOP)] = 20,
-    save_every_minutes: Annotated[float, typer.Option(help="Minutes between checkpoints.", rich_help_panel=LOOP)] = 5.0,
-    measure_every_minutes: Annotated[float, typer.Option(help="Minutes between walks.", rich_help_panel=LOOP)] = 2.0,
-    measure_steps: Annotated[
-        int, typer.Option(help="Draft steps of the walked accept length.", rich_help_panel=LOOP)
-    ] = 4,
-    compile: Annotated[
-        bool, typer.Option("--compile", help="torch.compile the hot parts.", rich_help_panel=LOOP)
-    ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue from the checkpoint in --out.", rich_help_panel=LOOP)
-    ] = False,
-    device: Annotated[str | None, typer.Option(help="cuda or cpu; cuda where there is one.")] = None,
-    seed: Annotated[int, typer.Option(help="Order, initial weights and sampling.")] = 0,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flag:
+    """One option of the verb; `field` is where its value goes."""
+
+    name: str
+    kind: Any
+    help: str
+    default: Any = None
+    field: str | None = None  # None = the name with underscores
+
+
+RUN = (
+    Flag(name="model", kind=str, default=REQUIRED, help="Target: directory, .gguf file, pulled name or hub id."),
+    Flag(name="out", kind=Path, default=REQUIRED, help="Folder for conversations, checkpoints, log and draft."),
+    Flag(name="eval-prompts", kind=Files, help="Held-out prompt file, one set each; may be repeated."),
+    Flag(name="max-eval", kind=int, default=80, help="Prompts of each held-out set."),
+    Flag(name="data", kind=Path | None, field="conversations", help="Folder whose conversations are reused or made."),
+    Flag(name="data-only", kind=bool, default=False, help="Stop when the conversations are made."),
+    Flag(name="resume", kind=bool, default=False, help="Continue from the checkpoint in --out."),
+    Flag(name="device", kind=str | None, help="cuda or cpu; cuda where there is one."),
+    Flag(name="seed", kind=int, default=0, help="Order, initial weights and sampling."),
+)
+DATA = (
+    Flag(name="prompts", kind=Files, help="Prompt file; may be repeated."),
+    Flag(name="cap", kind=list[str] | None, field="caps", help="SET=N prompts at most; mc_=N for each set so begun."),
+    Flag(name="max-prompts", kind=int | None, help="Most prompts taken from the files."),
+    Flag(name="self-prompts", kind=int, default=0, help="User turns the target draws itself."),
+    Flag(name="max-prompt-tokens", kind=int, default=512, help="Longer prompts are dropped."),
+    Flag(name="answer-tokens", kind=int, default=256, help="Most tokens of an answer."),
+    Flag(name="answer-batch", kind=int | None, help="Sequences answered together; 2048 on cuda, 16 on cpu."),
+    Flag(name="temperatures", kind=str, default="0,0.8", help="Temperatures, taken in turn over the prompts."),
+    Flag(name="loop-tail", kind=int | None, help="Cut answers this many tokens into their first loop."),
+)
+DRAFT = (
+    Flag(name="draft-vocab", kind=int, default=16384, field="vocab_size", help="Ids the draft can say."),
+    Flag(name="intermediate-size", kind=int | None, help="MLP width; the target's if not given."),
+    Flag(name="fc-norm", kind=bool, default=False, help="EAGLE-3.1: one norm a captured chunk."),
+    Flag(name="norm-output", kind=bool, default=False, help="Feed the next step the normed state."),
+    Flag(name="norm-before-residual", kind=bool, default=False, help="Residual = the normed hidden state."),
+    Flag(name="init", kind=Initial, default=Initial.TARGET, field="initial", help="Where first weights come from."),
+)
+LOSS = (
+    Flag(name="ttt-steps", kind=int, default=5, field="steps", help="Training-time-test steps."),
+    Flag(name="decay", kind=float, default=0.8, help="Weight of step i is decay ** i."),
+    Flag(name="mask", kind=Mask, default=Mask.SERVING, help="Which slots are supervised."),
+    Flag(name="normalise", kind=Normalise, default=Normalise.VALID, help="Mean over slots that give loss, or all."),
+    Flag(name="teacher-temperature", kind=float, default=1.0, help="Below 1 sharpens the target's distribution."),
+)
+LOOP = (
+    Flag(name="minutes", kind=float | None, help="Train this long; the schedule ends on time."),
+    Flag(name="steps", kind=int | None, help="Optimizer steps."),
+    Flag(name="epochs", kind=float | None, help="Passes over the conversations; 4 where no budget is given."),
+    Flag(name="batch-tokens", kind=int, default=49152, help="Tokens a step, padding included."),
+    Flag(name="lr", kind=float, default=1e-3, help="Peak learning rate."),
+    Flag(name="warmup", kind=float, default=0.03, help="Share of the run that warms up."),
+    Flag(name="final-lr", kind=float, default=0.05, help="Last learning rate, as a share of the peak."),
+    Flag(name="clip", kind=float, default=1.0, help="Largest gradient norm."),
+    Flag(name="log-every", kind=int, default=20, help="Steps between log lines."),
+    Flag(name="save-every-minutes", kind=float, default=5.0, help="Minutes between checkpoints."),
+    Flag(name="measure-every-minutes", kind=float, default=2.0, help="Minutes between walks."),
+    Flag(name="measure-steps", kind=int, default=4, help="Draft steps of the walked accept length."),
+    Flag(name="compile", kind=bool, default=False, help="torch.compile the loss."),
+)
+PANELS = {"Run": RUN, "Data": DATA, "Draft": DRAFT, "Loss": LOSS, "Loop": LOOP}
+
+
+def train(**values: Any) -> None:
     """Train an EAGLE-3 draft: regenerate, train, measure, export."""
-    import torch  # noqa: PLC0415 - help must not wait for torch
+    device = values["device"] or ("cuda" if import_module("torch").cuda.is_available() else "cpu")
+    import_module("slipstream.train.run").run(settle({**values, "device": device}))  # brings torch: help must not
 
-    from slipstream.train import options as chosen  # noqa: PLC0415
-    from slipstream.train.run import RunOptions, run  # noqa: PLC0415
 
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if minutes is None and steps is None and epochs is None:
-        epochs = 4.0
-    options = RunOptions(
-        model=model,
-        out=out,
-        data=chosen.DataOptions(
-            prompts=tuple(prompts or ()),
-            caps=tuple(_cap(text) for text in cap or ()),
-            max_prompts=max_prompts,
-            self_prompts=self_prompts,
-            max_prompt_tokens=max_prompt_tokens,
-            answer_tokens=answer_tokens,
-            answer_batch=answer_batch or (2048 if device.startswith("cuda") else 16),
-            temperatures=tuple(float(value) for value in temperatures.split(",")),
-            seed=seed,
-        ),
-        draft=chosen.DraftOptions(
-            vocab_size=draft_vocab,
-            intermediate_size=intermediate_size,
-            fc_norm=fc_norm,
-            norm_output=norm_output,
-            norm_before_residual=norm_before_residual,
-            initial=chosen.Initial(init),
-        ),
-        loss=chosen.LossOptions(
-            steps=ttt_steps,
-            decay=decay,
-            mask=chosen.Mask(mask),
-            normalise=chosen.Normalise(normalise),
-            teacher_temperature=teacher_temperature,
-        ),
-        loop=chosen.LoopOptions(
-            minutes=minutes,
-            steps=steps,
-            epochs=epochs,
-            batch_tokens=batch_tokens,
-            lr=lr,
-            warmup=warmup,
-            clip=clip,
-            log_every=log_every,
-            save_every_minutes=save_every_minutes,
-            measure_every_minutes=measure_every_minutes,
-            measure_steps=measure_steps,
-            compile=compile,
-            seed=seed,
-        ),
-        eval_prompts=tuple(eval_prompts or ()),
-        max_eval=max_eval,
-        conversations=data,
-        resume=resume,
-        data_only=data_only,
-        device=device,
+def settle(values: Mapping[str, Any]) -> RunOptions:
+    """The run's options from the command line's.
+
+    Raises:
+        ValueError: options that contradict each other.
+    """
+    parts = {panel: _chosen(flags, values) for panel, flags in PANELS.items()}
+    seed, device = parts["Run"].pop("seed"), values["device"]
+    data, loop = parts["Data"], parts["Loop"]
+    data["caps"] = [_cap(text) for text in data["caps"] or ()]
+    data["temperatures"] = _numbers(data["temperatures"])
+    data["answer_batch"] = data["answer_batch"] or ANSWER_BATCH[device.partition(":")[0]]
+    if not any(loop[budget] is not None for budget in ("minutes", "steps", "epochs")):
+        loop["epochs"] = EPOCHS
+    return RunOptions(
+        **_tupled(parts["Run"], "eval_prompts"),
+        data=DataOptions(**_tupled(data, "prompts", "caps"), seed=seed),
+        draft=DraftOptions(**parts["Draft"]),
+        loss=LossOptions(**parts["Loss"]),
+        loop=LoopOptions(**loop, seed=seed),
     )
-    run(options)
+
+
+def _chosen(flags: tuple[Flag, ...], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {flag.field or _plain(flag.name): values[_plain(flag.name)] for flag in flags}
+
+
+def _tupled(values: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {**values, **{name: tuple(values[name] or ()) for name in names}}
 
 
 def _cap(text: str) -> tuple[str, int]:
-    name, found, number = text.partition("=")
-    if not found or not number.isdecimal():
+    name, _, number = text.partition("=")
+    if not number.isdecimal():
         raise ValueError(f"--cap {text} is not SET=N; write for example --cap t0_p3=7000")
     return name, int(number)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(value) for value in text.split(","))
+    except ValueError:
+        raise ValueError(f"--temperatures {text} is no list of numbers; write for example 0,0.8") from None
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _signature() -> inspect.Signature:
+    """The parameters of `train` as typer reads them."""
+    return inspect.Signature(
+        [
+            inspect.Parameter(
+                _plain(flag.name),
+                inspect.Parameter.KEYWORD_ONLY,
+                default=flag.default,
+                annotation=Annotated[flag.kind, _option(flag, panel)],
+            )
+            for panel, flags in PANELS.items()
+            for flag in flags
+        ]
+    )
+
+
+def _option(flag: Flag, panel: str) -> Any:
+    return typer.Option(f"--{flag.name}", help=flag.help, rich_help_panel=panel)
+
+
+train.__signature__ = _signature()
+train.__annotations__ = {name: found.annotation for name, found in _signature().parameters.items()}
 
 
 def main() -> None:
@@ -167,7 +177,8 @@ def main() -> None:
     try:
         typer.run(train)
     except ValueError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 if __name__ == "__main__":
