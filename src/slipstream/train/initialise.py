@@ -17,6 +17,7 @@ from slipstream.parallel.group import SoloGroup
 from slipstream.train.options import DraftOptions, Initial
 
 NOISE = 0.02  # standard deviation of what the target has no weight for
+SOFTEN = 0.25  # on the target's final norm: a draft that knows nothing yet must not be sure of anything
 
 
 def draft_shape(target: ModelConfig, options: DraftOptions) -> DraftConfig:
@@ -66,9 +67,9 @@ def _noise(generator: torch.Generator) -> Callable[[torch.Size], Tensor]:
 
 @torch.no_grad()
 def _copy_head(draft: Eagle3Draft, target: Decoder, ids_V: Tensor) -> None:
-    """The target's head rows and final norm."""
+    """The target's head rows and final norm, the norm softened."""
     draft.head.weight.copy_(target.head.weight[ids_V])
-    draft.norm.weight.copy_(target.norm.weight)
+    draft.norm.weight.copy_(target.norm.weight * SOFTEN)
 
 
 @torch.no_grad()
