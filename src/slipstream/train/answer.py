@@ -3,6 +3,7 @@
 Shape letters: B sequences of a wave, P padded prompt length, D hidden, W vocabulary.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -113,7 +114,7 @@ class Answerer:
         greedy_B = temperature_B == 0
         scaled_BW = logits_BW / torch.where(greedy_B, 1.0, temperature_B)[:, None]
         if self.options.min_p > 0:
-            floor_B1 = scaled_BW.amax(-1, keepdim=True) + torch.log(torch.tensor(self.options.min_p))
+            floor_B1 = scaled_BW.amax(-1, keepdim=True) + math.log(self.options.min_p)
             scaled_BW = scaled_BW.masked_fill(scaled_BW < floor_B1, float("-inf"))
         noise_BW = torch.empty_like(scaled_BW).exponential_(generator=self.generator).log_()
         return (scaled_BW - noise_BW.masked_fill_(greedy_B[:, None], 0.0)).argmax(-1)

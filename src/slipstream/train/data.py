@@ -44,12 +44,15 @@ def cap_of(name: str, caps: Sequence[tuple[str, int]]) -> int | None:
     return next((most for prefix, most in caps if prefix.endswith("_") and name.startswith(prefix)), None)
 
 
-def encode_messages(messages: Messages, tokenizer: Tokenizer, template: ChatTemplate | None) -> list[int]:
-    """Ids of a conversation up to where the answer begins, as serving makes them."""
+def encode_all(
+    conversations: Iterable[Messages], tokenizer: Tokenizer, template: ChatTemplate | None
+) -> list[list[int]]:
+    """Ids of each conversation up to where the answer begins, as serving makes them; on every core at once."""
     if template is None:
-        return tokenizer.encode("\n".join(str(message["content"]) for message in messages))
-    text = template.render(list(messages), add_generation_prompt=True)
-    return tokenizer.encode(text, add_special_tokens=False)
+        texts = ["\n".join(str(message["content"]) for message in messages) for messages in conversations]
+        return [found.ids for found in tokenizer.raw.encode_batch(texts)]
+    texts = [template.render(list(messages), add_generation_prompt=True) for messages in conversations]
+    return [found.ids for found in tokenizer.raw.encode_batch(texts, add_special_tokens=False)]
 
 
 def messages_of(entry: PromptEntry) -> Messages:

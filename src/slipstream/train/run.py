@@ -14,7 +14,7 @@ from slipstream.train import conversations as stored
 from slipstream.train import state as states
 from slipstream.train.accept import Measured
 from slipstream.train.conversations import Conversation, Conversations, pack
-from slipstream.train.data import choose_prompts, encode_messages, messages_of, short_enough, user_turn
+from slipstream.train.data import choose_prompts, encode_all, messages_of, short_enough, user_turn
 from slipstream.train.export import export
 from slipstream.train.initialise import new_draft
 from slipstream.train.journal import Journal
@@ -77,7 +77,7 @@ def make_conversations(target: OpenTarget, data: DataOptions, *, say: Say) -> li
         texts += [
             [user_turn(text)] for text in write_prompts(target.model, target.tokenizer, target.template, data, say=say)
         ]
-    prompts = short_enough((encode_messages(text, target.tokenizer, target.template) for text in texts), data)
+    prompts = short_enough(encode_all(texts, target.tokenizer, target.template), data)
     if not prompts:
         raise ValueError("no prompt is left to answer; check --prompts, --cap and --max-prompt-tokens")
     say(f"{len(prompts)} prompts of at most {data.max_prompt_tokens} tokens")
