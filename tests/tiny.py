@@ -33,7 +33,7 @@ SMALL = {
 }
 
 
-def tiny_model(kind: str, *, rope: str = "default", seed: int = 0, **overrides: Any) -> Any:  # noqa: ANN401
+def tiny_model(kind: str, *, rope: str = "default", seed: int = 0, **overrides: Any) -> Any:
     """A random transformers model of one of our architectures: llama, mistral, qwen2 or qwen3."""
     import transformers
 
@@ -54,7 +54,7 @@ def tiny_model(kind: str, *, rope: str = "default", seed: int = 0, **overrides: 
     return model
 
 
-def write_tiny(path: Path, kind: str = "llama", **kwargs: Any) -> Path:  # noqa: ANN401
+def write_tiny(path: Path, kind: str = "llama", **kwargs: Any) -> Path:
     """Save a tiny model to a directory."""
     tiny_model(kind, **kwargs).save_pretrained(path)
     return path

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import torch
+
 from slipstream.config.draft import DraftConfig, default_captures
 from slipstream.config.engine import EngineConfig
 from slipstream.config.model import ModelConfig, RopeConfig

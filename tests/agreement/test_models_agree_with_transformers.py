@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from slipstream.attention.dense import DenseAttend
 from slipstream.attention.paged import PagedAttend, SequenceRows
 from slipstream.attention.pool import KVPool, slot_run
@@ -15,7 +16,6 @@ from slipstream.layers.linear import pack_linears
 from slipstream.models.decoder import Decoder
 from slipstream.models.registry import load_target
 from slipstream.weights.reader import open_source
-
 from tests.tiny import ROPES, tiny_model
 
 TOLERANCE = 1e-4

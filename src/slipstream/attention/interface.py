@@ -54,9 +54,7 @@ class Attend(Protocol):
         ...
 
 
-def heads(
-    layer: AttentionShape, qkv_TC: Tensor, cos_sin: tuple[Tensor, Tensor]
-) -> tuple[Tensor, Tensor, Tensor]:
+def heads(layer: AttentionShape, qkv_TC: Tensor, cos_sin: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Split a merged projection into rotated queries [T, H, K], rotated keys [T, G, K] and values [T, G, K]."""
     num_rows, width = qkv_TC.shape[0], layer.head_dim
     num_rotated = layer.num_heads + layer.num_kv_heads

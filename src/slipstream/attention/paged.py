@@ -56,7 +56,9 @@ class PagedAttend:
             self._cos_sin[id(rope)] = rope.at(self.positions_T)
         q_THK, k_TGK, v_TGK = heads(layer, qkv_TC, self._cos_sin[id(rope)])
         self.pool.store(layer.index, self.slots_T, k_TGK, v_TGK)
-        outputs = [self._attend(layer, index, q_THK[rows.start : rows.stop]) for index, rows in enumerate(self.sequences)]
+        outputs = [
+            self._attend(layer, index, q_THK[rows.start : rows.stop]) for index, rows in enumerate(self.sequences)
+        ]
         out_THK = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         return out_THK.reshape(q_THK.shape[0], -1)
 

@@ -79,7 +79,7 @@ def _architecture(raw: Mapping[str, Any]) -> str:
     return str(names[0])
 
 
-def _need(raw: Mapping[str, Any], key: str) -> Any:  # noqa: ANN401 - a JSON value
+def _need(raw: Mapping[str, Any], key: str) -> Any:
     if raw.get(key) is None:
         raise ValueError(f"config.json lacks {key!r}; is this a complete causal-LM checkpoint?")
     return raw[key]

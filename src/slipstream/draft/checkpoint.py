@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 from slipstream.config.draft import CaptureConvention, DraftConfig
@@ -104,8 +105,6 @@ def save_draft(
     Raises:
         ValueError: the vocabulary map does not fit the head.
     """
-    from safetensors.torch import save_file
-
     if ids_V.shape[0] != draft.config.draft_vocab_size:
         raise ValueError(f"the map has {ids_V.shape[0]} ids but the head {draft.config.draft_vocab_size} rows")
     checked = target_ids(offsets(ids_V.to("cpu")), target_vocab_size=target.vocab_size)
@@ -149,8 +148,8 @@ def _target_ids(config: DraftConfig, source: Source, present: set[str]) -> Tenso
         return target_ids(raw_V, target_vocab_size=config.body.vocab_size)
     if config.pruned:
         raise ValueError(
-            f"the draft's head has {config.draft_vocab_size} of {config.body.vocab_size} tokens but the checkpoint has no"
-            " d2t map; export the draft with its vocabulary map"
+            f"the draft's head has {config.draft_vocab_size} of {config.body.vocab_size} tokens but the checkpoint has"
+            " no d2t map; export the draft with its vocabulary map"
         )
     return identity_ids(config.draft_vocab_size)
 

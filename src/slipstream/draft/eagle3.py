@@ -78,7 +78,9 @@ class Eagle3Draft(nn.Module):
         self.rest = nn.ModuleList(DecoderLayer(body, index, group) for index in range(1, body.num_layers))
         self.norm = RMSNorm(body.hidden_size, eps=body.rms_norm_eps)
         self.head = Linear(body.hidden_size, config.draft_vocab_size)
-        self.rope = Rope(body.rope, head_dim=body.head_dim, max_position=max_position, trained_position=body.max_position)
+        self.rope = Rope(
+            body.rope, head_dim=body.head_dim, max_position=max_position, trained_position=body.max_position
+        )
 
     def fuse(self, features_TF: Tensor) -> Tensor:
         """Target features [T, F] to the draft's hidden width [T, D]."""

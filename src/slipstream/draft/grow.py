@@ -61,7 +61,7 @@ def first_level(scores_SV: Tensor, topk: int) -> tuple[Candidates, Frontier]:
 
 def next_level(grown: Candidates, frontier: Frontier, scores_SkV: Tensor) -> Frontier:
     """Grow every frontier node by its k best children; the k best of all are the next frontier."""
-    num_requests, topk, _ = scores_SkV.shape
+    topk = scores_SkV.shape[1]
     logs, tokens = scores_SkV.log_softmax(-1).topk(topk, dim=-1)
     paths = (logs + frontier.scores_Sk[..., None]).flatten(1)
     start = sum(level.shape[1] for level in grown.tokens)

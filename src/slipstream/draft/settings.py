@@ -139,7 +139,9 @@ def _refuse(raw: Mapping[str, Any], body_raw: Mapping[str, Any], eagle: Mapping[
         if raw.get(key) or body_raw.get(key):
             raise ValueError(f"the draft's config has {key!r}: {what} is not supported yet; use a plain EAGLE-3 draft")
     if _flag(raw, eagle, "use_aux_hidden_state", default=True) is False:
-        raise ValueError("use_aux_hidden_state is false: this is an EAGLE-1 draft, and only EAGLE-3 drafts are supported")
+        raise ValueError(
+            "use_aux_hidden_state is false: this is an EAGLE-1 draft, and only EAGLE-3 drafts are supported"
+        )
     if _flag(raw, eagle, "norm_before_fc") and (_flag(raw, eagle, "fc_norm") or _flag(raw, eagle, "use_aux_norm")):
         raise ValueError("the draft's config sets both norm_before_fc and fc_norm, which exclude each other")
 

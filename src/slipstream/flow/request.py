@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from slipstream.flow.span import PageSpan
 from slipstream.config.sampling import SamplingParams
+from slipstream.flow.span import PageSpan
 
 RequestId = int
 

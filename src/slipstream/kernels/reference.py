@@ -37,9 +37,7 @@ def attend_shared(q_RHK: Tensor, k_LGK: Tensor, v_LGK: Tensor, mask_RL: Tensor) 
     return _ungroup_rows(out_GMK, mask_RL.shape[0])[:num_rows].view(num_rows, num_heads, width)
 
 
-def attend_paths(
-    q_RHK: Tensor, shared: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor], mask_RL: Tensor
-) -> Tensor:
+def attend_paths(q_RHK: Tensor, shared: tuple[Tensor, Tensor], own: tuple[Tensor, Tensor], mask_RL: Tensor) -> Tensor:
     """Attention of tree rows: shared keys [S, G, K], then each row's own keys [R, O, G, K] in position order.
 
     S and O are multiples of KEY_BLOCK and L = S + O, so that the sums run exactly as for a chain at these positions.

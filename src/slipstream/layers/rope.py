@@ -32,8 +32,6 @@ class Rope(nn.Module):
         return self.cos_PF[rows_T].unsqueeze(1), self.sin_PF[rows_T].unsqueeze(1)
 
 
-
-
 def inverse_frequencies(
     config: RopeConfig, head_dim: int, max_position: int, trained_position: int
 ) -> tuple[Tensor, float]:

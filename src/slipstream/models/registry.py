@@ -70,9 +70,7 @@ def load_target(
     with torch.device("meta"):
         model = entry.build(config, group=group or SoloGroup(), max_position=max_position)
     tied = ("lm_head.weight",) if config.tie_embeddings else ()
-    load_weights(
-        model, source, entry.names(config), device=device, dtype=dtype, also_known=tied, on_tensor=on_tensor
-    )
+    load_weights(model, source, entry.names(config), device=device, dtype=dtype, also_known=tied, on_tensor=on_tensor)
     if config.tie_embeddings:
         place(model, "head.weight", model.embed.weight.data)
     model.rope.to(device)

@@ -45,9 +45,7 @@ def load_models(
     max_position: how far positions may go, drafted ones included; sizes both RoPE tables.
     """
     source = open_source(model_path)
-    target = load_target(
-        config, source, device=device, dtype=dtype, max_position=max_position, on_tensor=on_tensor
-    )
+    target = load_target(config, source, device=device, dtype=dtype, max_position=max_position, on_tensor=on_tensor)
     draft = None
     if draft_path is not None:
         draft = load_draft(

@@ -1,7 +1,7 @@
 """The Python door: `from slipstream import LLM`."""
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 from slipstream.config.draft import CaptureConvention
 from slipstream.config.sampling import SamplingParams
@@ -138,7 +138,9 @@ class LLM:
         requests = [self._chat_request(each, one) for each, one in zip(several, given, strict=True)]
         return self._run(requests, on_finish)
 
-    def stream(self, prompt: str | Sequence[Message], params: SamplingParams | None = None) -> Iterator[Delta]:
+    def stream(
+        self, prompt: str | Sequence[Message], params: SamplingParams | None = None
+    ) -> Generator[Delta, None, None]:
         """Answer one raw prompt or one conversation piece by piece; the last piece brings the completion."""
         params = params or SamplingParams()
         pending = self._request(prompt, params) if isinstance(prompt, str) else self._chat_request(prompt, params)
@@ -169,7 +171,7 @@ class LLM:
         self._check_ids(prompt)
         return self._pending(self.tokenizer.decode(list(prompt), skip_special_tokens=False), list(prompt), params)
 
-    def _chat_request(self, messages: object, params: SamplingParams) -> "_Pending":
+    def _chat_request(self, messages: Sequence[Message], params: SamplingParams) -> "_Pending":
         text = self.render(messages)
         return self._pending(text, self.tokenizer.encode(text, add_special_tokens=False), params)
 
@@ -190,9 +192,7 @@ class LLM:
         ending = Ending(stop_ids=eos | set(params.stop_ids), matcher=pending.matcher)
         self.engine.add(pending.request, ending)
 
-    def _run(
-        self, pending: Sequence["_Pending"], on_finish: Callable[[int, Completion], None]
-    ) -> list[Completion]:
+    def _run(self, pending: Sequence["_Pending"], on_finish: Callable[[int, Completion], None]) -> list[Completion]:
         places = {each.request.id: place for place, each in enumerate(pending)}
         done: dict[int, Completion] = {}
         try:

@@ -102,7 +102,8 @@ def settle_engine(
 ) -> EngineConfig:
     """Size the KV pools: as much as max_batch full contexts take, within the budget."""
     budget = (kv_gib if kv_gib is not None else _kv_gib(device)) * GIB
-    wanted = max_batch * (max_len + shape.num_tail_entries + 1 + page_size)
+    longest = max(2, max_len) + shape.num_tail_entries + 1 + page_size
+    wanted = max(1, max_batch) * longest  # EngineConfig refuses smaller numbers in its own words
     num_entries = min(wanted, int(budget / entry_bytes))
     if num_entries < 2 * page_size:
         raise ValueError(f"{budget / GIB:.2f} GiB hold {num_entries} KV entries; raise kv_gib")

@@ -38,6 +38,7 @@ def progress(description: str, total: float | None, *, unit: str = "", quiet: bo
         TextColumn("{task.fields[note]}", markup=False),
         console=console,
         disable=quiet or not sys.stderr.isatty(),
+        redirect_stdout=sys.stdout.isatty(),  # else what a verb prints into a pipe would end up on stderr
         refresh_per_second=_REFRESHES_PER_SECOND,
     )
     with bar:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+
 from slipstream.attention.dense import DenseAttend
 from slipstream.attention.tree import TokenTree
 from slipstream.config.draft import DraftConfig
@@ -18,7 +19,6 @@ from slipstream.draft.eagle3 import Eagle3Draft
 from slipstream.models.decoder import Decoder
 from slipstream.parallel.group import SoloGroup
 from slipstream.verify.accept import Accepted, accept
-
 from tests.tiny_engine import TINY, run_all, tiny_engine, tiny_target
 
 VOCAB, PROMPT, LENGTH = 6, [4, 1], 3
@@ -48,9 +48,7 @@ def make_draft(target: Decoder, seed: int, *, like_target: bool) -> LoadedDraft:
     model.embed.weight.data = target.embed.weight.data
     if like_target:
         model.head.weight.data = target.head.weight.data.clone()
-    return LoadedDraft(
-        model=model.eval(), target_ids=torch.arange(VOCAB), shares_embedding=True, convention="auto"
-    )
+    return LoadedDraft(model=model.eval(), target_ids=torch.arange(VOCAB), shares_embedding=True, convention="auto")
 
 
 def exact_joint(target: Decoder) -> dict[tuple[int, ...], float]:
@@ -114,7 +112,9 @@ def surprise(counts: Counter[tuple[int, ...]], joint: dict[tuple[int, ...], floa
 BOUND = 4.0  # standard deviations
 
 
-@pytest.mark.parametrize(("like_target", "samples"), [(True, SAMPLES), (False, 6_000)], ids=["own draft", "foreign draft"])
+@pytest.mark.parametrize(
+    ("like_target", "samples"), [(True, SAMPLES), (False, 6_000)], ids=["own draft", "foreign draft"]
+)
 @pytest.mark.parametrize("shape", [CHAIN, TREE], ids=["chain", "tree"])
 def test_three_token_joints_follow_the_exact_distribution(
     target: Decoder, shape: Speculation, like_target: bool, samples: int

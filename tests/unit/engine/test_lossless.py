@@ -1,11 +1,11 @@
 """Tokens with speculation equal those without: greedy and sampled, chains and trees, alone and in company."""
 
 import pytest
+
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import Speculation, speculation
 from slipstream.engine.engine import Ending, Engine
 from slipstream.flow.request import Request
-
 from tests.tiny_engine import NoStops, run_all, some_prompts, tiny_engine
 
 SHAPES = [

@@ -3,6 +3,7 @@
 import math
 
 import torch
+
 from slipstream.kernels.noise import gumbel_noise
 
 EULER = 0.5772156649

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from slipstream.kernels.reference import KEY_BLOCK, attend_paths, attend_sdpa, attend_shared
 from torch import Tensor
+
+from slipstream.kernels.reference import KEY_BLOCK, attend_paths, attend_sdpa, attend_shared
 
 HEADS = [(9, 3, 64), (8, 8, 32), (4, 2, 16), (16, 2, 128)]
 

@@ -3,6 +3,7 @@
 import random
 
 import torch
+
 from slipstream.attention.tree import TokenTree, chain
 from slipstream.verify.accept import accept
 

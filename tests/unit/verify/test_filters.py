@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+
 from slipstream.config.sampling import SamplingParams
 from slipstream.verify.distribution import draw, filtered_scores, sampling_rows
 
