@@ -1,0 +1,174 @@
+"""`slipstream generate`: answer one prompt or a file of them."""
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+import slipstream
+from slipstream.cli.options import ModelOptions, SamplingOptions
+from slipstream.cli.show import heading, positions, stdout_console, table, total
+from slipstream.cli.spread import spread
+from slipstream.config.sampling import SamplingParams
+from slipstream.serve.completion import Completion
+from slipstream.telemetry.clock import Clock, Stopwatch
+from slipstream.telemetry.progress import progress
+from slipstream.text.prompts import PromptEntry, read_prompts
+
+OnFinish = Callable[[int, Completion], None]
+
+
+@spread
+def generate(
+    prompt: Annotated[str | None, typer.Option(help="The prompt: one user turn.")] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(help='JSON lines with "prompt", "turns" (the first is taken) or "messages"; or one text a line.'),
+    ] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Continue the prompts as they are, without chat template.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt, in their order.")] = False,
+    *,
+    models: ModelOptions,
+    sampling: SamplingOptions,
+) -> None:
+    """Answer a prompt or a file of prompts."""
+    entries = chosen_entries(prompt, prompts)
+    params = sampling.params()
+    llm = models.load()
+    show = JsonLines(load_s=llm.load_s) if as_json else Answers(entries, sampled=not params.greedy)
+    with progress("Answering", len(entries), unit="prompts") as meter, Stopwatch(Clock()) as watch:
+
+        def on_finish(index: int, completion: Completion) -> None:
+            show.finished(index, completion)
+            meter.advance()
+
+        completions = answer(llm, entries, params, raw=raw, on_finish=on_finish)
+    show.summary(completions, watch.seconds)
+
+
+def chosen_entries(prompt: str | None, prompts: Path | None) -> list[PromptEntry]:
+    """The one prompt, or the file's.
+
+    Raises:
+        ValueError: both or neither were given, or the file is not one of prompts.
+    """
+    if prompt is not None and prompts is not None:
+        raise ValueError("--prompt and --prompts were both given; give one of them")
+    if prompts is not None:
+        return read_prompts(prompts)
+    if prompt is None:
+        raise ValueError("there is nothing to answer; pass --prompt TEXT or --prompts FILE")
+    return [PromptEntry(prompt=prompt)]
+
+
+def answer(
+    llm: "slipstream.LLM", entries: Sequence[PromptEntry], params: SamplingParams, *, raw: bool, on_finish: OnFinish
+) -> list[Completion]:
+    """Run all prompts, as turns of a chat or as they are.
+
+    Raises:
+        ValueError: a conversation was to run raw, or a prompt does not fit.
+    """
+    if not raw:
+        return llm.chat([conversation(entry) for entry in entries], params, on_finish=on_finish)
+    texts = [entry.prompt for entry in entries if entry.prompt is not None]
+    if len(texts) < len(entries):
+        raise ValueError('--raw continues texts, but the file has "messages"; leave --raw out, or give prompts')
+    return llm.generate(texts, params, on_finish=on_finish)
+
+
+def conversation(entry: PromptEntry) -> list[dict[str, Any]]:
+    """An entry's messages, or its prompt as one user turn."""
+    if entry.messages is not None:
+        return [dict(message) for message in entry.messages]
+    return [{"role": "user", "content": entry.prompt}]
+
+
+def question(entry: PromptEntry) -> str:
+    """What was asked, for a heading."""
+    return str(conversation(entry)[-1].get("content"))
+
+
+class JsonLines:
+    """One object a prompt, in their order, each as soon as all before it are out; nothing else on stdout."""
+
+    def __init__(self, *, load_s: float) -> None:
+        self._load_s = load_s
+        self._waiting: dict[int, Completion] = {}
+        self._num_printed = 0
+
+    def finished(self, index: int, completion: Completion) -> None:
+        self._waiting[index] = completion
+        while self._num_printed in self._waiting:
+            found = json_object(self._waiting.pop(self._num_printed), load_s=self._load_s)
+            print(json.dumps(found), flush=True)
+            self._num_printed += 1
+
+    def summary(self, completions: Sequence[Completion], seconds: float) -> None:
+        pass
+
+
+class Answers:
+    """Each answer as it ends, then a table."""
+
+    def __init__(self, entries: Sequence[PromptEntry], *, sampled: bool) -> None:
+        self._entries, self._sampled = entries, sampled
+
+    def finished(self, index: int, completion: Completion) -> None:
+        number = f"[{index + 1}/{len(self._entries)}] " if len(self._entries) > 1 else ""
+        seed = f" (seed {completion.seed})" if self._sampled else ""
+        print(f"{number}{heading(question(self._entries[index]))}{seed}\n\n{completion.text}\n", flush=True)
+
+    def summary(self, completions: Sequence[Completion], seconds: float) -> None:
+        stdout_console().print(summary_table(completions, seconds))
+
+
+def summary_table(completions: Sequence[Completion], seconds: float) -> Table:
+    """All answers together; seconds: from the first prefill to the last token."""
+    counts = total(completions)
+    num_tokens = sum(len(each.token_ids) for each in completions)
+    decode_s = sum(each.decode_s for each in completions)
+    cells = {
+        "prompts": str(len(completions)),
+        "tokens": str(num_tokens),
+        "tok/s together": f"{num_tokens / seconds:.1f}",
+        "decode tok/s each": f"{counts.emitted / decode_s:.1f}" if decode_s else "-",
+        "accept length": f"{counts.accept_length:.2f}" if counts.cycles else "-",
+        "accept rate": f"{counts.accept_rate:.2f}" if counts.proposed else "-",
+        "acceptance by position": positions(counts.acceptance_by_position),
+        "cycles": str(counts.cycles),
+    }
+    return table(list(cells), [list(cells.values())])
+
+
+def json_object(completion: Completion, *, load_s: float) -> dict[str, Any]:
+    """One answer under the names of docs/measuring.md."""
+    counts = completion.statistics
+    return {
+        "prompt": completion.prompt,
+        "text": completion.text,
+        "token_ids": list(completion.token_ids),
+        "finish_reason": completion.finish_reason,
+        "usage": {"prompt_tokens": completion.num_prompt_tokens, "completion_tokens": len(completion.token_ids)},
+        "speculation": {
+            "cycles": counts.cycles,
+            "proposed": counts.proposed,
+            "accepted": counts.accepted,
+            "emitted": counts.emitted,
+            "accept_length": counts.accept_length,
+            "accept_rate": counts.accept_rate,
+            "acceptance_by_position": counts.acceptance_by_position,
+            "histogram": counts.histogram,
+        },
+        "timing": {
+            "load_s": load_s,
+            "prefill_s": completion.prefill_s,
+            "decode_s": completion.decode_s,
+            "decode_tokens_per_s": completion.decode_tokens_per_s,
+        },
+    }

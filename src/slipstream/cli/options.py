@@ -1,0 +1,161 @@
+"""The options that verbs share, settled: two spellings that disagree are an error, and nothing is ignored."""
+
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+import typer
+
+import slipstream
+from slipstream.config.sampling import SamplingParams
+from slipstream.telemetry.progress import BYTES, progress
+
+MODEL, SPECULATION, SAMPLING, SGLANG = "Model", "Speculation", "Sampling", "SGLang's names"
+SHIPPED = "auto"  # what LLM calls the draft that ships with slipstream
+
+Value = TypeVar("Value", str, int)
+
+
+def _option(help: str, panel: str, *names: str) -> typer.models.OptionInfo:
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Which models, and where they run."""
+
+    model: Annotated[str | None, _option("Directory, .gguf file, pulled name or hub id.", MODEL)] = None
+    draft: Annotated[str | None, _option("The same for the draft; the shipped one if left out.", MODEL)] = None
+    no_draft: Annotated[bool, _option("Decode plainly.", MODEL, "--no-draft")] = False
+    device: Annotated[str, _option("auto, cpu, cuda or cuda:N.", MODEL)] = "auto"
+    dtype: Annotated[str, _option("auto, float32, bfloat16 or float16.", MODEL)] = "auto"
+    max_len: Annotated[int | None, _option("Tokens of prompt and answer; the model's context if left out.", MODEL)] = (
+        None
+    )
+    max_batch: Annotated[int, _option("Prompts that run together.", MODEL)] = 16
+    capture_convention: Annotated[str, _option("How the draft's layer ids read: auto, output or input.", MODEL)] = (
+        "auto"
+    )
+    steps: Annotated[int | None, _option("Draft forwards a cycle, 4 if left out; 0 decodes plainly.", SPECULATION)] = (
+        None
+    )
+    topk: Annotated[int | None, _option("Branches a node; 1, a chain, if left out.", SPECULATION)] = None
+    draft_tokens: Annotated[int | None, _option("Nodes verified a cycle, without the root.", SPECULATION)] = None
+    model_path: Annotated[str | None, _option("--model.", SGLANG)] = None
+    speculative_draft_model_path: Annotated[str | None, _option("--draft.", SGLANG)] = None
+    speculative_num_steps: Annotated[int | None, _option("--steps.", SGLANG)] = None
+    speculative_eagle_topk: Annotated[int | None, _option("--topk.", SGLANG)] = None
+    speculative_num_draft_tokens: Annotated[int | None, _option("--draft-tokens, with the root.", SGLANG)] = None
+
+    def load(self) -> "slipstream.LLM":
+        """Load what was chosen, with a bar on a terminal.
+
+        Raises:
+            ValueError: options that contradict each other, or whatever LLM refuses.
+        """
+        model, shape = self.chosen_model(), self._shape()
+        draft = self._draft(shape)
+        with progress("Loading", None, unit=BYTES) as meter:
+            return slipstream.LLM(
+                model,
+                draft=draft,
+                steps=shape.steps,
+                topk=shape.topk,
+                draft_tokens=shape.draft_tokens,
+                device=self.device,
+                dtype=self.dtype,
+                max_len=self.max_len,
+                max_batch=self.max_batch,
+                capture_convention=self.capture_convention,
+                on_load=meter.advance,
+            )
+
+    def chosen_model(self) -> str:
+        """The target, under either of its names."""
+        model = _agreed("--model", self.model, "--model-path", self.model_path)
+        if model is None:
+            raise ValueError("no model was named; pass --model, for example --model smollm2-135m")
+        return model
+
+    def _draft(self, shape: "Shape") -> str | None:
+        given = _agreed("--draft", self.draft, "--speculative-draft-model-path", self.speculative_draft_model_path)
+        if not self.no_draft:
+            return SHIPPED if given is None else given
+        if given is not None:
+            raise ValueError(f"--no-draft contradicts the draft {given}; leave one of them out")
+        if shape.steps or shape.draft_tokens or (shape.topk or 1) > 1:
+            raise ValueError("--no-draft contradicts --steps, --topk and --draft-tokens; leave it or them out")
+        return None
+
+    def _shape(self) -> "Shape":
+        steps = _agreed("--steps", self.steps, "--speculative-num-steps", self.speculative_num_steps)
+        topk = _agreed("--topk", self.topk, "--speculative-eagle-topk", self.speculative_eagle_topk)
+        theirs = "--speculative-num-draft-tokens"
+        with_root = self.speculative_num_draft_tokens
+        if with_root is None:
+            return Shape(steps=steps, topk=topk, draft_tokens=self.draft_tokens)
+        if with_root < 1:
+            raise ValueError(f"{theirs} counts the root, so it is 1 or more, not {with_root}")
+        if self.draft_tokens is not None and self.draft_tokens != with_root - 1:
+            raise ValueError(
+                f"--draft-tokens {self.draft_tokens} contradicts {theirs} {with_root}, which counts the root and so"
+                f" means {with_root - 1}; give one of them"
+            )
+        if topk in (None, 1) and steps is not None and steps != with_root - 1:
+            raise ValueError(
+                f"{theirs} {with_root} counts the root, but a chain of {steps} steps has {steps + 1} nodes with it;"
+                " leave it out, or raise topk"
+            )
+        return Shape(steps=steps, topk=topk, draft_tokens=with_root - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The shape of a cycle as far as it was given."""
+
+    steps: int | None
+    topk: int | None
+    draft_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingOptions:
+    """How answers are drawn, and what ends them."""
+
+    max_tokens: Annotated[int, _option("Longest answer.", SAMPLING)] = 256
+    temperature: Annotated[float, _option("0 is greedy.", SAMPLING)] = 0.0
+    top_p: Annotated[float, _option("Smallest set of tokens with this probability; 1 is off.", SAMPLING)] = 1.0
+    top_k: Annotated[int, _option("The k likeliest tokens; 0 is off.", SAMPLING)] = 0
+    min_p: Annotated[float, _option("Tokens at least this likely beside the likeliest; 0 is off.", SAMPLING)] = 0.0
+    seed: Annotated[int | None, _option("Same seed, same answer; a random one if left out.", SAMPLING)] = None
+    stop: Annotated[list[str] | None, _option("A text that ends the answer; may be given several times.", SAMPLING)] = (
+        None
+    )
+    ignore_eos: Annotated[bool, _option("Go on to --max-tokens.", SAMPLING, "--ignore-eos")] = False
+
+    def params(self) -> SamplingParams:
+        """The parameters of each request.
+
+        Raises:
+            ValueError: a value is out of range.
+        """
+        return SamplingParams(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            seed=self.seed,
+            stop=tuple(self.stop or ()),
+            ignore_eos=self.ignore_eos,
+        )
+
+
+def _agreed(name: str, value: Value | None, other_name: str, other: Value | None) -> Value | None:
+    """The value of an option with two names.
+
+    Raises:
+        ValueError: both were given and differ.
+    """
+    if value is not None and other is not None and value != other:
+        raise ValueError(f"{name} {value} contradicts {other_name} {other}; give one of them")
+    return other if value is None else value
