@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Generator, Mapping, Sequence
+from typing import cast
 
 from slipstream.config.draft import CaptureConvention
 from slipstream.config.sampling import SamplingParams
@@ -133,7 +134,7 @@ class LLM:
         on_finish: Callable[[int, Completion], None] = lambda index, completion: None,
     ) -> list[Completion]:
         """Answer one conversation (a list of messages) or several, through the model's chat template."""
-        several = [conversations] if conversations and isinstance(conversations[0], Mapping) else conversations
+        several = _several(conversations)
         given = _params_for(params, len(several))
         requests = [self._chat_request(each, one) for each, one in zip(several, given, strict=True)]
         return self._run(requests, on_finish)
@@ -237,6 +238,13 @@ def _completion(answer: Answer, pending: _Pending) -> Completion:
 def _delta(news: Progress, text: str, pending: _Pending) -> Delta:
     completion = _completion(news.answer, pending) if news.answer else None
     return Delta(text=text, token_ids=news.new_tokens, accepted=news.accepted, completion=completion)
+
+
+def _several(conversations: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
+    """One conversation, or several, as a list of them."""
+    if all(isinstance(each, Mapping) for each in conversations):
+        return [cast("Sequence[Message]", conversations)]
+    return list(cast("Sequence[Sequence[Message]]", conversations))
 
 
 def _params_for(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
