@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from slipstream.draft.checkpoint import LoadedDraft, load_draft, save_draft
 from torch import Tensor
 
+from slipstream.draft.checkpoint import LoadedDraft, load_draft, save_draft
 from tests.tiny_engine import CPU, TINY, tiny_draft, tiny_target
 
 
@@ -29,7 +29,12 @@ def folder(tmp_path: Path) -> Path:
 
 def load(folder: Path, embedding: Tensor | None, *, target: object = TINY) -> LoadedDraft:
     return load_draft(
-        folder, target=target, embedding=embedding, max_position=512, device=CPU, dtype=torch.float32  # type: ignore[arg-type]
+        folder,
+        target=target,
+        embedding=embedding,
+        max_position=512,
+        device=CPU,
+        dtype=torch.float32,  # type: ignore[arg-type]
     )
 
 
@@ -47,9 +52,7 @@ def test_a_written_draft_reads_back_bit_for_bit(folder: Path, embedding: Tensor)
     before, after = tiny_draft(tiny_target(), num_layers=2), load(folder, embedding)
     assert torch.equal(after.target_ids, before.target_ids)
     assert after.shares_embedding
-    for (name, mine), (_, theirs) in zip(
-        before.model.named_parameters(), after.model.named_parameters(), strict=True
-    ):
+    for (name, mine), (_, theirs) in zip(before.model.named_parameters(), after.model.named_parameters(), strict=True):
         assert torch.equal(mine, theirs), name
 
 
@@ -82,6 +85,11 @@ def test_a_pytorch_bin_loads(folder: Path, embedding: Tensor) -> None:
     torch.save(load_file(file), folder / "pytorch_model.bin")
     file.unlink()
     assert load(folder, embedding).model.fc.weight.shape == (64, 192)
+
+
+def test_rope_reaches_the_targets_context_whatever_the_drafts_config_says(folder: Path, embedding: Tensor) -> None:
+    configure(folder, max_position_embeddings=16)
+    assert load(folder, embedding).model.rope.cos_PF.shape[0] == 512
 
 
 def test_own_embeddings_are_shared_only_when_they_are_the_targets(folder: Path, embedding: Tensor) -> None:

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 import torch
+
 from slipstream.config.draft import CaptureConvention, default_captures, settle_captures
 from slipstream.config.model import RopeKind
 from slipstream.draft.settings import draft_config, native_config
-
 from tests.tiny_engine import TINY
 
 TARGET = replace(TINY, num_layers=80, vocab_size=1000, hidden_size=64)

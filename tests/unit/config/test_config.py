@@ -1,0 +1,100 @@
+"""Settings contradict themselves in one clear sentence."""
+
+from typing import Any
+
+import pytest
+
+from slipstream.config.hf import model_config
+from slipstream.config.sampling import SamplingParams
+from slipstream.config.speculation import PLAIN, Speculation, shrink, speculation
+
+
+def test_a_chains_draft_tokens_are_its_steps() -> None:
+    assert speculation(4) == Speculation(steps=4, topk=1, draft_tokens=4)
+    assert speculation(0) == PLAIN
+
+
+SHAPES = [
+    ((-1,), "between 0"),
+    ((17,), "between 0"),
+    ((4, 1, 5), "contradicts steps"),
+    ((4, 0), "topk must be 1"),
+    ((0, 2), "needs at least one step"),
+    ((2, 2, 1), "between steps"),
+    ((2, 2, 7), "the 6 nodes"),
+]
+
+
+@pytest.mark.parametrize(("numbers", "reason"), SHAPES, ids=str)
+def test_impossible_shapes_are_refused(numbers: tuple[int, ...], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        speculation(*numbers)
+
+
+def test_a_shape_shrinks_to_what_still_fits() -> None:
+    assert shrink(speculation(4), 2) == speculation(2)
+    assert shrink(speculation(4), 0) == PLAIN
+    assert shrink(speculation(4), 9) == speculation(4)
+    assert shrink(speculation(3, 4, 20), 1) == speculation(1, 4, 4)
+
+
+PARAMS = [
+    ({"temperature": -0.1}, "temperature"),
+    ({"temperature": float("nan")}, "temperature"),
+    ({"top_p": 0.0}, "top_p"),
+    ({"top_k": -1}, "top_k"),
+    ({"min_p": 1.0}, "min_p"),
+    ({"max_tokens": 0}, "max_tokens"),
+    ({"seed": -5}, "seed"),
+    ({"stop": "END"}, "tuple of strings"),
+    ({"stop": ("",)}, "empty"),
+]
+
+
+@pytest.mark.parametrize(("values", "reason"), PARAMS, ids=str)
+def test_sampling_values_out_of_range_are_refused(values: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        SamplingParams(**values)
+
+
+RAW = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 4,
+    "vocab_size": 100,
+}
+
+
+def test_sliding_windows_apply_where_each_family_says() -> None:
+    def windows(model_type: str, **more: Any) -> tuple[int | None, ...]:
+        return model_config({**RAW, "model_type": model_type, "sliding_window": 8, **more}).windows
+
+    assert windows("mistral") == (8, 8, 8, 8)
+    assert windows("qwen2") == ()
+    assert windows("qwen2", use_sliding_window=True, max_window_layers=3) == (None, None, None, 8)
+    kinds = ["full_attention", "sliding_attention"] * 2
+    assert windows("qwen3", layer_types=kinds) == (None, 8, None, 8)
+    assert windows("llama") == ()
+
+
+CONFIGS = [
+    ({"architectures": None}, "names no architecture"),
+    ({"hidden_size": None}, "lacks 'hidden_size'"),
+    ({"hidden_act": "gelu"}, "gelu"),
+    ({"mlp_bias": True}, "mlp_bias"),
+    ({"quantization_config": {"quant_method": "fp8"}}, "fp8 quantised"),
+]
+
+
+@pytest.mark.parametrize(("values", "reason"), CONFIGS, ids=str)
+def test_configs_that_cannot_be_honoured_are_refused(values: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        model_config({**RAW, **values})
+
+
+def test_eos_ids_come_as_a_number_or_a_list() -> None:
+    assert model_config({**RAW, "eos_token_id": 2}).eos_ids == (2,)
+    assert model_config({**RAW, "eos_token_id": [2, 7]}).eos_ids == (2, 7)
