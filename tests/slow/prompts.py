@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from slipstream.text.prompts import PromptEntry, read_prompts
 
 

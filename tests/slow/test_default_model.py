@@ -8,12 +8,12 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 import torch
+
 from slipstream import LLM, SamplingParams
 from slipstream.serve.completion import Completion
 from slipstream.text.prompts import PromptEntry
 from slipstream.weights.gguf import GgufSource
 from slipstream.weights.store import resolve_model
-
 from tests.slow.prompts import evaluation_prompts
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]

@@ -1,5 +1,7 @@
 """Extend and the further steps compute what a draft run token by token from scratch computes."""
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
@@ -59,7 +61,7 @@ def test_a_proposed_chain_equals_a_naive_draft_decode_however_the_extend_was_cut
     run, true = slot_run(PageSpan(pages=(3, 4, 7, 9), page_size=16), CPU), features(tokens)
     for cuts in ([0, 39], [0, 1, 39], [0, 17, 33, 38, 39]):
         under_test = drafter()
-        for start, stop in zip(cuts, cuts[1:], strict=False):
+        for start, stop in pairwise(cuts):
             pending = Pending(start=start, tokens=tokens[start + 1 : stop + 1], features=true[start:stop])
             opening = under_test.extend([pending], [run])
         tree = under_test.propose(opening, [run], [(int(tokens[-1]), 39)], speculation(5), None)
