@@ -5,11 +5,12 @@ A pure function of its arguments; text enters through a matcher that text/ provi
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from slipstream.flow.output import FinishReason
 
 
+@runtime_checkable
 class Matcher(Protocol):
     """Finds stop strings in a growing answer."""
 

@@ -1,7 +1,7 @@
 """Fill a module's parameters from a checkpoint; the first tensor that does not fit is named."""
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from slipstream.weights.names import IGNORED_SUFFIXES, NameTable, Part
 
 
+@runtime_checkable
 class Source(Protocol):
     """A checkpoint read by tensor name."""
 
