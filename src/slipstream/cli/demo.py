@@ -2,24 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.table import Table
 
 import slipstream
-from slipstream.cli.options import SHIPPED
+from slipstream.cli.options import DEFAULT_MODEL, SHIPPED, load, refuse_without_draft
+from slipstream.cli.pull import pull_known
 from slipstream.cli.show import TintedAnswer, heading, may_tint, positions, stdout_console, table, total
 from slipstream.config.sampling import SamplingParams
 from slipstream.flow.output import Statistics
 from slipstream.serve.completion import Completion
-from slipstream.telemetry.progress import BYTES, progress
 from slipstream.text.prompts import builtin_prompts
-from slipstream.weights.shipped import shipped_draft
-from slipstream.weights.store import WHEELS, pull
 
-DEFAULT_MODEL = "smollm2-135m"
 TASKS = ("coding", "writing", "math")
 WARM_UP_TOKENS = 8
 MAX_BATCH = 1  # one answer at a time is what speeds up most, and what a person watches
@@ -46,12 +42,13 @@ def demo(
 ) -> None:
     """Watch a real model answer, plainly and speculatively."""
     params = SamplingParams(max_tokens=max_tokens)
-    if model in WHEELS:
-        pull(model)
+    pull_known(model)
     refuse_without_draft(model, draft)
     prompts = demo_prompts()
-    plain = answers(load(model, None), prompts, params, how="plain decoding")
-    fast = answers(load(model, draft), prompts, params, how="speculative decoding: tinted tokens were drafted")
+    plain = answers(load(model, None, max_batch=MAX_BATCH), prompts, params, how="plain decoding")
+    fast = answers(
+        load(model, draft, max_batch=MAX_BATCH), prompts, params, how="speculative decoding: tinted tokens were drafted"
+    )
     pairs = [Pair(task=TASKS[place], plain=plain[place], fast=fast[place]) for place in range(len(TASKS))]
     stdout_console().print(comparison(pairs))
     print(verdict(pairs, model))
@@ -63,22 +60,6 @@ def demo_prompts() -> list[str]:
     """The first built-in prompt of three different categories."""
     first = {entry.task: entry.prompt for entry in reversed(builtin_prompts()) if entry.prompt is not None}
     return [first[task] for task in TASKS]
-
-
-def refuse_without_draft(model: str, draft: str) -> None:
-    """Say at once that there is nothing to compare plain decoding with.
-
-    Raises:
-        ValueError: no draft was named and none ships for this model.
-    """
-    if draft == SHIPPED and shipped_draft(Path(model).name) is None:
-        raise ValueError(f"no draft ships for {model}; pass --draft with a folder that holds one")
-
-
-def load(model: str, draft: str | None) -> "slipstream.LLM":
-    """Load the model alone, or with its draft."""
-    with progress("Loading", None, unit=BYTES) as meter:
-        return slipstream.LLM(model, draft=draft, max_batch=MAX_BATCH, on_load=meter.advance)
 
 
 def answers(llm: "slipstream.LLM", prompts: Sequence[str], params: SamplingParams, *, how: str) -> list[Completion]:

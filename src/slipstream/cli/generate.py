@@ -75,23 +75,16 @@ def answer(
         ValueError: a conversation was to run raw, or a prompt does not fit.
     """
     if not raw:
-        return llm.chat([conversation(entry) for entry in entries], params, on_finish=on_finish)
+        return llm.chat([entry.conversation for entry in entries], params, on_finish=on_finish)
     texts = [entry.prompt for entry in entries if entry.prompt is not None]
     if len(texts) < len(entries):
         raise ValueError('--raw continues texts, but the file has "messages"; leave --raw out, or give prompts')
     return llm.generate(texts, params, on_finish=on_finish)
 
 
-def conversation(entry: PromptEntry) -> list[dict[str, Any]]:
-    """An entry's messages, or its prompt as one user turn."""
-    if entry.messages is not None:
-        return [dict(message) for message in entry.messages]
-    return [{"role": "user", "content": entry.prompt}]
-
-
 def question(entry: PromptEntry) -> str:
     """What was asked, for a heading."""
-    return str(conversation(entry)[-1].get("content"))
+    return str(entry.conversation[-1].get("content"))
 
 
 class JsonLines:

@@ -1,15 +1,18 @@
 """The options that verbs share, settled: two spellings that disagree are an error, and nothing is ignored."""
 
 from dataclasses import dataclass
-from typing import Annotated, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 import slipstream
 from slipstream.config.sampling import SamplingParams
 from slipstream.telemetry.progress import BYTES, progress
+from slipstream.weights.shipped import shipped_draft
 
 MODEL, SPECULATION, SAMPLING, SGLANG = "Model", "Speculation", "Sampling", "SGLang's names"
+DEFAULT_MODEL = "smollm2-135m"
 SHIPPED = "auto"  # what LLM calls the draft that ships with slipstream
 
 Value = TypeVar("Value", str, int)
@@ -54,26 +57,24 @@ class ModelOptions:
         """
         model, shape = self.chosen_model(), self._shape()
         draft = self._draft(shape)
-        with progress("Loading", None, unit=BYTES) as meter:
-            return slipstream.LLM(
-                model,
-                draft=draft,
-                steps=shape.steps,
-                topk=shape.topk,
-                draft_tokens=shape.draft_tokens,
-                device=self.device,
-                dtype=self.dtype,
-                max_len=self.max_len,
-                max_batch=self.max_batch,
-                capture_convention=self.capture_convention,
-                on_load=meter.advance,
-            )
+        return load(
+            model,
+            draft,
+            steps=shape.steps,
+            topk=shape.topk,
+            draft_tokens=shape.draft_tokens,
+            device=self.device,
+            dtype=self.dtype,
+            max_len=self.max_len,
+            max_batch=self.max_batch,
+            capture_convention=self.capture_convention,
+        )
 
     def chosen_model(self) -> str:
         """The target, under either of its names."""
         model = _agreed("--model", self.model, "--model-path", self.model_path)
         if model is None:
-            raise ValueError("no model was named; pass --model, for example --model smollm2-135m")
+            raise ValueError(f"no model was named; pass --model, for example --model {DEFAULT_MODEL}")
         return model
 
     def _draft(self, shape: "Shape") -> str | None:
@@ -148,6 +149,22 @@ class SamplingOptions:
             stop=tuple(self.stop or ()),
             ignore_eos=self.ignore_eos,
         )
+
+
+def load(model: str, draft: str | None, **settings: Any) -> "slipstream.LLM":
+    """Load a model, with a bar on a terminal."""
+    with progress("Loading", None, unit=BYTES) as meter:
+        return slipstream.LLM(model, draft=draft, on_load=meter.advance, **settings)
+
+
+def refuse_without_draft(model: str, draft: str) -> None:
+    """Say before anything is loaded that there is no draft.
+
+    Raises:
+        ValueError: none was named and none ships for this model.
+    """
+    if draft == SHIPPED and shipped_draft(Path(model).name) is None:
+        raise ValueError(f"no draft ships for {model}; pass --draft with a folder that holds one")
 
 
 def _agreed(name: str, value: Value | None, other_name: str, other: Value | None) -> Value | None:

@@ -22,6 +22,13 @@ class PromptEntry:
     task: str | None = None
     set: str | None = None
 
+    @property
+    def conversation(self) -> list[dict[str, Any]]:
+        """The messages, or the prompt as one user turn."""
+        if self.messages is not None:
+            return [dict(message) for message in self.messages]
+        return [{"role": "user", "content": self.prompt}]
+
 
 def read_prompts(path: Path) -> list[PromptEntry]:
     """Read a file of prompts; one compressed with xz reads as what it holds."""

@@ -32,6 +32,10 @@ class World:
     draft: str
     prompts: str
 
+    @property
+    def prompts_path(self) -> Path:
+        return Path(self.prompts)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:

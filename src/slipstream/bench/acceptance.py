@@ -1,0 +1,89 @@
+"""Accept length over a set of prompts, whole and until answers repeat themselves, by position and by task."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from slipstream.bench.loops import LOOP_GRAM, counts_until, loop_start
+from slipstream.config.sampling import SamplingParams
+from slipstream.flow.output import Statistics
+from slipstream.serve.completion import Completion
+from slipstream.serve.llm import LLM
+from slipstream.text.prompts import PromptEntry
+
+NO_TASK = "(none)"
+DEFINITIONS = {
+    "accept length": "emitted / cycles, summed over all answers; the prefill's token excluded",
+    "accept rate": "accepted / proposed",
+    "acceptance by position": "P(position i accepted, given that all before it were)",
+    "loop rate": f"share of answers that hold a repeated {LOOP_GRAM}-gram of token ids",
+    "accept length until loop": f"accept length of the answers cut at their first repeated {LOOP_GRAM}-gram",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acceptance:
+    """What one draft got accepted at one temperature."""
+
+    whole: Statistics
+    by_task: dict[str, Statistics]
+    num_answers: int
+    num_looping: int
+    cycles_until_loop: int
+    emitted_until_loop: int
+
+    @property
+    def loop_rate(self) -> float:
+        return self.num_looping / self.num_answers
+
+    @property
+    def accept_length_until_loop(self) -> float:
+        return self.emitted_until_loop / self.cycles_until_loop if self.cycles_until_loop else 0.0
+
+
+def measure(
+    llm: LLM, entries: Sequence[PromptEntry], params: SamplingParams, *, on_finish: Callable[[], None] = lambda: None
+) -> Acceptance:
+    """Answer the prompts; with a seed, prompt i gets seed + i, whatever the batch."""
+    each = [params if params.seed is None else replace(params, seed=params.seed + i) for i in range(len(entries))]
+    conversations = [entry.conversation for entry in entries]
+    completions = llm.chat(conversations, each, on_finish=lambda index, completion: on_finish())
+    return summarise(completions, [entry.task or NO_TASK for entry in entries])
+
+
+def summarise(completions: Sequence[Completion], tasks: Sequence[str]) -> Acceptance:
+    """Sum the counts of all answers, and of their beginnings."""
+    whole, by_task = Statistics(), {task: Statistics() for task in sorted(set(tasks))}
+    for completion, task in zip(completions, tasks, strict=True):
+        whole.add(completion.statistics)
+        by_task[task].add(completion.statistics)
+    starts = [loop_start(each.token_ids) for each in completions]
+    ends = [len(each.token_ids) if start is None else start for each, start in zip(completions, starts, strict=True)]
+    cut = [counts_until(end, each.runs) for each, end in zip(completions, ends, strict=True)]
+    return Acceptance(
+        whole=whole,
+        by_task=by_task,
+        num_answers=len(completions),
+        num_looping=sum(start is not None for start in starts),
+        cycles_until_loop=sum(cycles for cycles, _ in cut),
+        emitted_until_loop=sum(emitted for _, emitted in cut),
+    )
+
+
+def as_row(found: Acceptance) -> dict[str, Any]:
+    """The numbers, under their names."""
+    counts = found.whole
+    return {
+        "num_answers": found.num_answers,
+        "cycles": counts.cycles,
+        "proposed": counts.proposed,
+        "accepted": counts.accepted,
+        "emitted": counts.emitted,
+        "accept_length": counts.accept_length,
+        "accept_rate": counts.accept_rate,
+        "acceptance_by_position": counts.acceptance_by_position,
+        "histogram": counts.histogram,
+        "accept_length_by_task": {task: each.accept_length for task, each in found.by_task.items()},
+        "loop_rate": found.loop_rate,
+        "accept_length_until_loop": found.accept_length_until_loop,
+    }
