@@ -1,0 +1,146 @@
+"""`slipstream VERB`: a table of verbs, each loaded when it is called, so that --help needs neither torch nor time.
+
+A verb is a function whose annotations typer reads; the table says which module holds it. Whatever a verb raises for the
+user ends here as one line on stderr: ValueError with exit code 2, a refusal of the system with 1, Ctrl-C with 130.
+Anything else is a bug and keeps its traceback.
+"""
+
+import contextlib
+import errno
+import io
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command, get_group
+
+import slipstream
+
+BAD_INPUT, REFUSED, INTERRUPTED = 2, 1, 130
+REFUSALS = {
+    errno.ENOSPC: "the disk is full; free some space",
+    errno.EDQUOT: "the disk quota is used up; free some space",
+    errno.EACCES: "permission denied; choose another place, or change its owner",
+    errno.EPERM: "permission denied; choose another place, or change its owner",
+    errno.EROFS: "the file system is read-only; choose another place",
+    errno.EISDIR: "it is a folder; name a file in it",
+    errno.ENOTDIR: "a part of the path is a file; choose another place",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verb:
+    """Where a verb's function lies."""
+
+    module: str
+    function: str
+    help: str
+
+
+VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
+    "generate": Verb(module="generate", function="generate", help="Answer a prompt or a file of prompts."),
+    "chat": Verb(module="chat", function="chat", help="Talk with a model; accepted draft tokens are tinted."),
+    "demo": Verb(module="demo", function="demo", help="Watch a real model answer, plainly and speculatively."),
+    "pull": Verb(module="pull", function="pull", help="Bring a model to this machine."),
+    "train": Verb(module="train", function="train", help="Train a draft for a model."),
+    "bench": {
+        "acceptance": Verb(module="bench", function="acceptance", help="Accept length over a set of prompts."),
+        "cpu": Verb(module="bench", function="cpu", help="Plain and speculative speed beside transformers'."),
+    },
+}
+GROUP_HELP = {"bench": "Measure, and print what was measured under its name."}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; it always ends in SystemExit."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that cannot write a character shows another
+    program()(args=arguments, prog_name="slipstream")
+
+
+def program() -> TyperGroup:
+    """Build the group of all verbs; none of them is loaded."""
+    app = typer.Typer(cls=Door, no_args_is_help=True, add_completion=False)
+    app.callback()(_root)
+    return _fill(get_group(app), VERBS)
+
+
+def _fill(group: TyperGroup, table: Mapping[str, Verb | Mapping[str, Verb]]) -> TyperGroup:
+    for name, verb in table.items():
+        if isinstance(verb, Verb):
+            group.add_command(LazyVerb(name, verb), name)
+            continue
+        nested = TyperGroup(name=name, help=GROUP_HELP[name], no_args_is_help=True)
+        group.add_command(_fill(nested, verb), name)
+    return group
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"slipstream {slipstream.__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """EAGLE-3 speculative decoding: measured, explained, lossless."""
+
+
+class LazyVerb(TyperCommand):
+    """A verb's name and help, which becomes the verb when it is called."""
+
+    def __init__(self, name: str, verb: Verb) -> None:
+        super().__init__(name, help=verb.help)
+        self.verb = verb
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return self.load().make_context(info_name, args, parent=parent, **extra)
+
+    def load(self) -> Any:
+        """Import the verb and let typer read its options."""
+        function = getattr(import_module(f"slipstream.cli.{self.verb.module}"), self.verb.function)
+        app = typer.Typer(add_completion=False)
+        app.command(self.name)(function)
+        return get_command(app)
+
+
+class Door(TyperGroup):
+    """The outermost group: errors that speak to the user are said in one line."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _close_pipe()
+            raise typer.Exit(REFUSED) from None
+        except KeyboardInterrupt:
+            raise _say("interrupted", INTERRUPTED) from None
+        except OSError as error:
+            if error.errno not in REFUSALS:
+                raise
+            place = f"{error.filename}: " if error.filename else ""
+            raise _say(f"error: {place}{REFUSALS[error.errno]}", REFUSED) from None
+        except ValueError as error:
+            raise _say(f"error: {error}", BAD_INPUT) from None
+        return result
+
+
+def _say(sentence: str, code: int) -> typer.Exit:
+    """Print one line on stderr, whatever the sentence holds."""
+    print(" ".join(sentence.split()), file=sys.stderr)
+    return typer.Exit(code)
+
+
+def _close_pipe() -> None:
+    """Nobody reads stdout any more: what is left in its buffer goes nowhere, quietly."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
