@@ -1,0 +1,123 @@
+"""The Python door: prompts in, answers out, in order, the same however they are asked for."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from slipstream import LLM, SamplingParams
+from tests.unit.cli.world import World, make_world
+
+PARAMS = SamplingParams(max_tokens=24)
+PROMPTS = ["the quick brown fox", "1234 + 5678", "the lazy dog"]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def llm(world: World) -> LLM:
+    return LLM(world.model, draft=world.draft, steps=3, seed=5)
+
+
+def test_text_ids_and_counts_of_an_answer_belong_together(llm: LLM) -> None:
+    for completion in llm.generate(PROMPTS, PARAMS):
+        assert completion.text == llm.tokenizer.decode(list(completion.token_ids))
+        assert completion.statistics.emitted == len(completion.token_ids) - 1 == sum(completion.runs)
+        assert completion.num_prompt_tokens == len(llm.tokenizer.encode(completion.prompt))
+        assert completion.prefill_s > 0
+
+
+def test_a_prompt_may_be_a_text_a_list_of_texts_or_token_ids(llm: LLM) -> None:
+    ids = [llm.tokenizer.encode(text) for text in PROMPTS]
+    by_text = [each.token_ids for each in llm.generate(PROMPTS, PARAMS)]
+    assert [each.token_ids for each in llm.generate(ids, PARAMS)] == by_text
+    assert llm.generate(PROMPTS[0], PARAMS)[0].token_ids == by_text[0]
+
+
+def test_a_draft_changes_no_token(world: World, llm: LLM) -> None:
+    plain = LLM(world.model, draft=None)
+    sampled = SamplingParams(max_tokens=24, temperature=0.8, seed=3)
+    for params in (PARAMS, sampled):
+        expected = [each.token_ids for each in plain.generate(PROMPTS, params)]
+        assert [each.token_ids for each in llm.generate(PROMPTS, params)] == expected
+
+
+def test_a_stream_brings_the_answer_in_pieces(llm: LLM) -> None:
+    message = [{"role": "user", "content": PROMPTS[0]}]
+    expected = llm.chat(message, PARAMS)[0]
+    pieces = list(llm.stream(message, PARAMS))
+    assert "".join(piece.text for piece in pieces) == expected.text
+    assert tuple(token for piece in pieces for token in piece.token_ids) == expected.token_ids
+    assert all(0 <= piece.accepted <= len(piece.token_ids) for piece in pieces)
+    assert pieces[-1].completion is not None
+    assert pieces[-1].completion.token_ids == expected.token_ids
+
+
+def test_a_stream_that_is_left_frees_its_request(llm: LLM) -> None:
+    free = llm.engine.pages.num_free
+    stream = llm.stream(PROMPTS[0], PARAMS)
+    next(stream)
+    assert llm.engine.busy
+    stream.close()
+    assert not llm.engine.busy
+    assert llm.engine.pages.num_free == free
+
+
+def test_several_conversations_and_parameters_keep_their_order(llm: LLM) -> None:
+    conversations = [[{"role": "user", "content": text}] for text in PROMPTS]
+    lengths = [20, 3, 11]
+    found = llm.chat(conversations, [SamplingParams(max_tokens=length, ignore_eos=True) for length in lengths])
+    assert [len(each.token_ids) for each in found] == lengths
+    assert [each.finish_reason for each in found] == ["length"] * 3
+    assert all(text in each.prompt for text, each in zip(PROMPTS, found, strict=True))
+
+
+def test_seeds_are_reported_and_an_engine_seed_makes_them_reproducible(world: World) -> None:
+    params = SamplingParams(max_tokens=12, temperature=1.0)
+    runs = [LLM(world.model, draft=world.draft, seed=9).generate(PROMPTS, params) for _ in range(2)]
+    assert [each.seed for each in runs[0]] == [each.seed for each in runs[1]]
+    assert [each.token_ids for each in runs[0]] == [each.token_ids for each in runs[1]]
+    again = SamplingParams(max_tokens=12, temperature=1.0, seed=runs[0][1].seed)
+    assert LLM(world.model, draft=None).generate(PROMPTS[1], again)[0].token_ids == runs[0][1].token_ids
+
+
+def test_one_impossible_prompt_stops_the_call_before_anything_runs(llm: LLM) -> None:
+    with pytest.raises(ValueError, match="context holds 256"):
+        llm.generate([PROMPTS[0], "x " * 600], PARAMS)
+    assert not llm.engine.busy
+    with pytest.raises(ValueError, match="outside the model's vocabulary"):
+        llm.generate([[1, 10**6]], PARAMS)
+    with pytest.raises(ValueError, match="2 prompts"):
+        llm.generate(PROMPTS[:2], [PARAMS])
+
+
+REFUSED = [
+    ({"steps": 3, "draft": None}, "need a draft"),
+    ({"device": "tpu"}, "'tpu' is unknown"),
+    ({"dtype": "int3"}, "'int3' is unknown"),
+    ({"max_len": 10**6}, "beyond the model's context"),
+    ({"max_batch": 0}, "max_batch"),
+    ({"kv_gib": 0.0}, "raise kv_gib"),
+    ({"capture_convention": "sideways"}, "'sideways' is unknown"),
+    ({"steps": 4, "draft_tokens": 9}, "contradicts steps"),
+]
+
+
+@pytest.mark.parametrize(("options", "reason"), REFUSED, ids=[reason for _, reason in REFUSED])
+def test_options_that_cannot_be_honoured_are_refused(world: World, options: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        LLM(world.model, **{"draft": world.draft, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_cuda_without_a_device_is_refused(world: World) -> None:
+    with pytest.raises(ValueError, match="no CUDA device"):
+        LLM(world.model, draft=world.draft, device="cuda:0")
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="has no config"):
+        LLM(str(tmp_path))
