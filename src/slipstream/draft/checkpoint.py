@@ -21,6 +21,7 @@ from slipstream.draft.names import draft_names, embedding_name, optional_names, 
 from slipstream.draft.settings import draft_config, native_config
 from slipstream.draft.vocabulary import identity_ids, membership, offsets, target_ids
 from slipstream.parallel.group import Group, SoloGroup
+from slipstream.weights.folder import read_config
 from slipstream.weights.loader import Source, load_weights, place
 from slipstream.weights.reader import open_source
 
@@ -41,16 +42,9 @@ def read_draft_config(path: Path, *, target: ModelConfig, convention: CaptureCon
     Raises:
         ValueError: no config, damaged JSON, or a variant that is not supported.
     """
-    file = path / "config.json"
-    if not file.is_file():
-        raise ValueError(f"{path} has no config.json; --draft takes a directory with an EAGLE-3 checkpoint")
-    try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not valid JSON ({error}); download it again") from None
-    if not isinstance(raw, dict):
-        raise ValueError(f"{file} is not a JSON object; download it again")
-    return draft_config(raw, target=target, convention=convention)
+    if path.suffix == ".gguf":
+        raise ValueError(f"{path} is a GGUF; a draft is a folder with an EAGLE-3 checkpoint")
+    return draft_config(read_config(path), target=target, convention=convention)
 
 
 def load_draft(

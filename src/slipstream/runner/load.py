@@ -3,10 +3,8 @@
 Raises ValueError with one sentence for whatever does not fit.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -17,14 +15,13 @@ from slipstream.draft.checkpoint import LoadedDraft, load_draft
 from slipstream.layers.linear import pack_linears
 from slipstream.models.decoder import Decoder
 from slipstream.models.registry import entry_of, load_target
-from slipstream.weights.gguf import GgufSource
+from slipstream.weights.folder import read_config
 from slipstream.weights.reader import open_source
 
 
 def read_model_config(path: Path) -> ModelConfig:
     """The shape of the model in a directory or a .gguf file; unknown architectures are refused here."""
-    raw = GgufSource(path).config() if path.suffix == ".gguf" else _read_config(path)
-    config = model_config(raw)
+    config = model_config(read_config(path))
     entry_of(config)
     return config
 
@@ -76,16 +73,3 @@ def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
 def kv_entry_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
     """Bytes of one token's keys and values in all layers."""
     return 2 * config.num_layers * config.num_kv_heads * config.head_dim * dtype.itemsize
-
-
-def _read_config(path: Path) -> dict[str, Any]:
-    file = path / "config.json"
-    if not file.is_file():
-        raise ValueError(f"{path} has no config.json; --model takes a model directory, a .gguf file or a pulled name")
-    try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} is not valid JSON ({error}); download it again") from None
-    if not isinstance(raw, dict):
-        raise ValueError(f"{file} is not a JSON object; download it again")
-    return raw

@@ -16,7 +16,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from slipstream.text.folder import read_json, token_text
+from slipstream.text.tokens import token_text
+from slipstream.weights.folder import read_json
 from slipstream.weights.gguf_header import GgufHeader, read_header
 from slipstream.weights.gguf_tokenizer import chat_template
 

@@ -7,7 +7,8 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken
 
-from slipstream.text.folder import read_json, token_text
+from slipstream.text.tokens import token_text
+from slipstream.weights.folder import read_json
 from slipstream.weights.gguf_config import token_ids
 from slipstream.weights.gguf_header import read_header
 from slipstream.weights.gguf_tokenizer import tokenizer_json

@@ -1,9 +1,6 @@
 """Open the target that answers and teaches: model, tokenizer and template from one path."""
 
-import json
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -12,7 +9,7 @@ from slipstream.models.decoder import Decoder
 from slipstream.models.registry import load_target
 from slipstream.text.template import ChatTemplate, load_template
 from slipstream.text.tokenizer import Tokenizer, load_tokenizer
-from slipstream.weights.gguf import GgufSource
+from slipstream.weights.folder import read_config
 from slipstream.weights.reader import open_source
 from slipstream.weights.store import resolve_model
 
@@ -34,18 +31,8 @@ def open_target(name: str, *, device: torch.device, dtype: torch.dtype) -> OpenT
         ValueError: it is not here, damaged or not supported.
     """
     path = resolve_model(name)
-    source = GgufSource(path) if path.suffix == ".gguf" else open_source(path)
-    config = model_config(_raw_config(path, source))
-    model = load_target(config, source, device=device, dtype=dtype, max_position=config.max_position)
+    config = model_config(read_config(path))
+    model = load_target(config, open_source(path), device=device, dtype=dtype, max_position=config.max_position)
     tokenizer = load_tokenizer(path)
     stop_ids = tuple(sorted({*tokenizer.eos_ids, *config.eos_ids}))
     return OpenTarget(model=model, tokenizer=tokenizer, template=load_template(path), stop_ids=stop_ids)
-
-
-def _raw_config(path: Path, source: object) -> dict[str, Any]:
-    if isinstance(source, GgufSource):
-        return source.config()
-    file = path / "config.json"
-    if not file.is_file():
-        raise ValueError(f"{path} has no config.json; --model takes a directory with one, or a .gguf file")
-    return json.loads(file.read_text(encoding="utf-8"))

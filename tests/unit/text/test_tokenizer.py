@@ -125,7 +125,7 @@ def test_a_folder_without_a_tokenizer_says_how_to_make_one(tmp_path: Path) -> No
     ("name", "content", "words"),
     [
         ("tokenizer.json", "{}", r"tokenizer\.json is not a tokenizer"),
-        ("tokenizer_config.json", "{", r"tokenizer_config\.json is not JSON; download it again"),
+        ("tokenizer_config.json", "{", r"tokenizer_config\.json is not valid JSON; download it again"),
         ("config.json", "[]", r"config\.json is not a JSON object"),
     ],
 )

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import pytest
+
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import Speculation, speculation
 from slipstream.draft.checkpoint import LoadedDraft
@@ -14,7 +15,6 @@ from slipstream.train.journal import Journal
 from slipstream.train.loop import Trainer
 from slipstream.train.options import LoopOptions, LossOptions
 from slipstream.train.teacher import DraftVocabulary
-
 from tests.tiny_engine import run_all, some_prompts, tiny_draft, tiny_engine, tiny_target
 
 STEPS = 4
