@@ -51,6 +51,7 @@ def acceptance(
 ) -> None:
     """Accept length over a set of prompts, for each draft and temperature."""
     entries, temperatures = chosen_prompts(prompts, limit), temperature or [0.0]
+    record(out)
     all_params = [SamplingParams(max_tokens=max_tokens, temperature=each, seed=seed) for each in temperatures]
     rows: list[dict[str, Any]] = []
     for name in draft or [SHIPPED]:
@@ -72,7 +73,7 @@ def cpu(
     draft: Annotated[str, typer.Option(help="The shipped one if left out.")] = SHIPPED,
     prompts: Prompts = None,
     limit: Limit = 8,
-    max_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 128,
+    max_tokens: Annotated[int, typer.Option(min=2, help="Longest answer.")] = 128,
     steps: Annotated[int | None, typer.Option(help="Length of the chain, 4 if left out.")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="The median of the rounds counts.")] = 3,
     out: Out = None,
@@ -80,6 +81,7 @@ def cpu(
 ) -> None:
     """Plain and speculative speed in fp32 beside transformers', and what the parts of a cycle cost."""
     entries, params = chosen_prompts(prompts, limit), SamplingParams(max_tokens=max_tokens)
+    record(out)
     pull_known(model)
     plain = load_cpu(model, None, None)
     fast = load_cpu(model, draft, steps) if has_draft(model, draft) else None
@@ -154,10 +156,10 @@ def explain_absence(model: str, fast: LLM | None, reference: Reference | None) -
         print("transformers is not installed, so it is not compared; pip install transformers", file=sys.stderr)
 
 
-def record(out: Path | None, row: dict[str, Any]) -> None:
-    """Add a row to the file, if there is one; a long run keeps what it has."""
+def record(out: Path | None, *rows: dict[str, Any]) -> None:
+    """Add rows to the file, if there is one; called with none before a long run, to see that it can be written."""
     if out is not None:
-        append_rows(out, [row])
+        append_rows(out, rows)
 
 
 def print_rows(rows: Sequence[dict[str, Any]]) -> None:

@@ -1,6 +1,7 @@
 """`slipstream generate`: answer one prompt or a file of them."""
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,7 +42,8 @@ def generate(
     params = sampling.params()
     llm = models.load()
     show = JsonLines(load_s=llm.load_s) if as_json else Answers(entries, sampled=not params.greedy)
-    with progress("Answering", len(entries), unit="prompts") as meter, Stopwatch(Clock()) as watch:
+    quiet = as_json and sys.stdout.isatty()  # a bar on the same terminal would wrap the lines
+    with progress("Answering", len(entries), unit="prompts", quiet=quiet) as meter, Stopwatch(Clock()) as watch:
 
         def on_finish(index: int, completion: Completion) -> None:
             show.finished(index, completion)

@@ -19,10 +19,10 @@ def print_acceptance(rows: Sequence[Row]) -> None:
     console.print()
     for row in rows:
         counts = ", ".join(f"{accepted}: {cycles}" for accepted, cycles in enumerate(row["histogram"]))
-        console.print(f"{_name(row)}: cycles by accepted tokens {counts}", highlight=False)
+        console.print(f"{_name(row)}: cycles by accepted tokens {counts}")
     console.print()
     for name, meaning in DEFINITIONS.items():
-        console.print(f"{name} = {meaning}", markup=False)
+        console.print(f"{name} = {meaning}")
 
 
 def acceptance_table(rows: Sequence[Row]) -> Any:
@@ -59,7 +59,7 @@ def print_cpu(row: Row) -> None:
     console.print()
     console.print(f"{row['hardware']}, {row['threads']} threads, fp32, {row['num_prompts']} prompts one at a time")
     for line in cycle_lines(row):
-        console.print(line, markup=False)
+        console.print(line)
 
 
 def speed_table(row: Row) -> Any:

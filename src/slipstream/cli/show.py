@@ -22,7 +22,8 @@ HEADING_WIDTH = 72
 
 def stdout_console() -> Console:
     """Where tables go; rich honours NO_COLOR and what the terminal can do."""
-    return Console(file=sys.stdout, width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(file=sys.stdout, width=width, highlight=False, markup=False)  # a name may hold [brackets]
 
 
 def may_tint() -> bool:

@@ -46,6 +46,12 @@ def test_acceptance_without_a_draft_is_refused(cli: Cli, world: World):
     assert (outcome.code, outcome.out, len(outcome.errors)) == (2, "", 1)
 
 
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(cli: Cli, world: World, tmp_path: Path):
+    outcome = cli(*acceptance(world, "--draft", "/nowhere", "--out", str(tmp_path)))
+    assert (outcome.code, outcome.out, len(outcome.errors)) == (1, "", 1)
+    assert str(tmp_path) in outcome.errors[0]
+
+
 def test_cpu_prints_speeds_parts_and_the_break_even(cli: Cli, world: World, tmp_path: Path):
     out = tmp_path / "cpu.jsonl"
     outcome = cli(
