@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.table import Table
+
 from slipstream.bench.acceptance import DEFINITIONS
 from slipstream.bench.cpu import PLAIN, SPECULATIVE, TRANSFORMERS
 from slipstream.cli.show import positions, stdout_console, table
@@ -25,7 +27,7 @@ def print_acceptance(rows: Sequence[Row]) -> None:
         console.print(f"{name} = {meaning}")
 
 
-def acceptance_table(rows: Sequence[Row]) -> Any:
+def acceptance_table(rows: Sequence[Row]) -> Table:
     """Numbers over all answers."""
     columns = ("draft", "answers", "accept length", "accept rate", "acceptance by position", "loop rate")
     lines = [
@@ -43,7 +45,7 @@ def acceptance_table(rows: Sequence[Row]) -> Any:
     return table((*columns, "accept length until loop"), lines)
 
 
-def task_table(rows: Sequence[Row]) -> Any:
+def task_table(rows: Sequence[Row]) -> Table:
     """Accept length of each task, a column a draft and temperature."""
     tasks = rows[0]["accept_length_by_task"]
     lines = [[task, *(f"{row['accept_length_by_task'][task]:.2f}" for row in rows)] for task in tasks]
@@ -62,7 +64,7 @@ def print_cpu(row: Row) -> None:
         console.print(line)
 
 
-def speed_table(row: Row) -> Any:
+def speed_table(row: Row) -> Table:
     """Contenders, with ratios and whether their answers are the same."""
     rates: Mapping[str, float] = row["tokens_per_s"]
     lines = []
@@ -83,7 +85,7 @@ def speed_table(row: Row) -> Any:
     return table(columns, lines)
 
 
-def verify_table(row: Row) -> Any:
+def verify_table(row: Row) -> Table:
     """What verifying n rows costs."""
     counts = list(row["verify_ms"])
     return table(
