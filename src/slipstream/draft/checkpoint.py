@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from slipstream.config.draft import CaptureConvention, DraftConfig
@@ -102,12 +102,16 @@ def save_draft(
     if ids_V.shape[0] != draft.config.draft_vocab_size:
         raise ValueError(f"the map has {ids_V.shape[0]} ids but the head {draft.config.draft_vocab_size} rows")
     checked = target_ids(offsets(ids_V.to("cpu")), target_vocab_size=target.vocab_size)
+    if draft.config.pruned and not bool(offsets(checked).any()):
+        raise ValueError(
+            "the map covers the first ids only, which no reader can tell from a missing map; choose others"
+        )
     tensors = _native_tensors(draft, dtype)
     tensors["d2t"] = offsets(checked)
     tensors["t2d"] = membership(checked, target_vocab_size=target.vocab_size)
     path.mkdir(parents=True, exist_ok=True)
     temporary = path / "model.safetensors.part"
-    save_file(tensors, temporary, metadata={"format": "pt"})
+    temporary.write_bytes(save(tensors, metadata={"format": "pt"}))  # save_file would make it unreadable to others
     temporary.replace(path / "model.safetensors")
     config = native_config(draft.config, target=target, dtype=dtype)
     (path / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

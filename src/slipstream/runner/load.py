@@ -11,7 +11,7 @@ import torch
 from slipstream.config.draft import CaptureConvention
 from slipstream.config.hf import model_config
 from slipstream.config.model import ModelConfig
-from slipstream.draft.checkpoint import LoadedDraft, load_draft
+from slipstream.draft.checkpoint import LoadedDraft, load_draft, read_draft_config
 from slipstream.layers.linear import pack_linears
 from slipstream.models.decoder import Decoder
 from slipstream.models.registry import entry_of, load_target
@@ -24,6 +24,11 @@ def read_model_config(path: Path) -> ModelConfig:
     config = model_config(read_config(path))
     entry_of(config)
     return config
+
+
+def draft_shape(path: Path | None, target: ModelConfig, convention: CaptureConvention) -> ModelConfig | None:
+    """The widths of a draft's layers, read before anything large is; None without a draft."""
+    return None if path is None else read_draft_config(path, target=target, convention=convention).body
 
 
 def load_models(

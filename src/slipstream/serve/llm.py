@@ -1,7 +1,8 @@
 """The Python door: `from slipstream import LLM`."""
 
 import random
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 from slipstream.config.draft import CaptureConvention
@@ -10,7 +11,7 @@ from slipstream.config.speculation import Speculation, speculation
 from slipstream.engine.engine import Ending, Engine
 from slipstream.flow.output import Answer, Progress
 from slipstream.flow.request import Request
-from slipstream.runner.load import load_models, read_model_config
+from slipstream.runner.load import draft_shape, load_models, read_model_config, weight_bytes
 from slipstream.runner.worker import Worker
 from slipstream.serve.completion import Completion, Delta
 from slipstream.serve.settle import (
@@ -71,6 +72,17 @@ class LLM:
             self.max_len = settle_max_len(max_len, self.model_config)
             self.tokenizer = load_tokenizer(paths.model)
             self.template = load_template(paths.model)
+            convention = _convention(capture_convention)
+            draft_body = draft_shape(paths.draft, self.model_config, convention)
+            config = settle_engine(
+                shape,
+                max_len=self.max_len,
+                max_batch=max_batch,
+                kv_gib=kv_gib,
+                entry_bytes=pool_bytes(self.model_config, draft_body, self.dtype),
+                weights=weight_bytes(self.model_config, self.dtype),
+                device=self.device,
+            )
             target, loaded = load_models(
                 paths.model,
                 paths.draft,
@@ -78,17 +90,8 @@ class LLM:
                 device=self.device,
                 dtype=self.dtype,
                 max_position=self.max_len + POSITION_SLACK,
-                convention=_convention(capture_convention),
+                convention=convention,
                 on_tensor=on_load,
-            )
-            draft_body = loaded.model.config.body if loaded else None
-            config = settle_engine(
-                shape,
-                max_len=self.max_len,
-                max_batch=max_batch,
-                kv_gib=kv_gib,
-                entry_bytes=pool_bytes(self.model_config, draft_body, self.dtype),
-                device=self.device,
             )
             self.engine = Engine(config, Worker(config, target, loaded), clock=Clock())
         self.load_s = watch.seconds
@@ -197,8 +200,9 @@ class LLM:
         places = {each.request.id: place for place, each in enumerate(pending)}
         done: dict[int, Completion] = {}
         try:
-            for each in pending:
-                self._add(each)
+            for place, each in enumerate(pending):
+                with _naming(place, len(pending)):
+                    self._add(each)
             while self.engine.busy:
                 for news in self.engine.step():
                     if news.answer is not None:
@@ -245,6 +249,15 @@ def _several(conversations: Sequence[Message] | Sequence[Sequence[Message]]) -> 
     if all(isinstance(each, Mapping) for each in conversations):
         return [cast("Sequence[Message]", conversations)]
     return list(cast("Sequence[Sequence[Message]]", conversations))
+
+
+@contextmanager
+def _naming(place: int, count: int) -> Iterator[None]:
+    """Say which of several prompts a refusal is about, counted from 1."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"prompt {place + 1} of {count}: {error}" if count > 1 else str(error)) from None
 
 
 def _params_for(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:

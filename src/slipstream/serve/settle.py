@@ -18,7 +18,7 @@ from slipstream.weights.store import resolve_model
 DEFAULT_STEPS = 4
 GIB = 1 << 30
 CPU_KV_GIB = 2.0
-CUDA_KV_SHARE = 0.6  # of what is free once the weights are loaded
+CUDA_KV_SHARE = 0.6  # of what the weights leave free
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -97,11 +97,15 @@ def settle_engine(
     max_batch: int,
     kv_gib: float | None,
     entry_bytes: int,
+    weights: int,
     device: torch.device,
     page_size: int = 16,
 ) -> EngineConfig:
-    """Size the KV pools: as much as max_batch full contexts take, within the budget."""
-    budget = (kv_gib if kv_gib is not None else _kv_gib(device)) * GIB
+    """Size the KV pools: as much as max_batch full contexts take, within the budget.
+
+    entry_bytes: of one token in both pools. weights: bytes that are still to be loaded.
+    """
+    budget = (kv_gib if kv_gib is not None else _kv_gib(device, weights)) * GIB
     longest = max(2, max_len) + shape.num_tail_entries + 1 + page_size
     wanted = max(1, max_batch) * longest  # EngineConfig refuses smaller numbers in its own words
     num_entries = min(wanted, int(budget / entry_bytes))
@@ -121,10 +125,10 @@ def pool_bytes(config: ModelConfig, draft: ModelConfig | None, dtype: torch.dtyp
     return kv_entry_bytes(config, dtype) + (kv_entry_bytes(draft, dtype) if draft else 0)
 
 
-def _kv_gib(device: torch.device) -> float:
+def _kv_gib(device: torch.device, weights: int) -> float:
     if device.type == "cpu":
         return CPU_KV_GIB
-    return torch.cuda.mem_get_info(device)[0] * CUDA_KV_SHARE / GIB
+    return max(0, torch.cuda.mem_get_info(device)[0] - weights) * CUDA_KV_SHARE / GIB
 
 
 def _short_name(model: str, path: Path) -> str:

@@ -49,7 +49,7 @@ def run(options: RunOptions, *, say: Say = print) -> dict[str, Measured]:
         trainer.draft,
         trainer.vocabulary,
         target=target.model.config,
-        target_name=options.model,
+        target_name=target_name(options.model),
         recipe=recipe(options, trainer),
         measured=measured,
         journal=options.out / "train.jsonl",
@@ -139,7 +139,7 @@ def draft_vocabulary(
 def recipe(options: RunOptions, trainer: Trainer) -> dict[str, Any]:
     """What the card says about the run."""
     found: dict[str, Any] = {
-        "target": options.model,
+        "target": target_name(options.model),
         "conversations": f"{len(trainer.conversations):,}",
         "answer tokens": f"{trainer.conversations.num_answer_tokens:,}",
         "steps": trainer.progress.step,
@@ -153,6 +153,11 @@ def recipe(options: RunOptions, trainer: Trainer) -> dict[str, Any]:
             f"{name}: {key.replace('_', ' ')}": _plain(value) for key, value in chosen.items() if value is not None
         }
     return found
+
+
+def target_name(model: str) -> str:
+    """What a card calls the target: a path's last part, any other name whole."""
+    return Path(model).name if Path(model).exists() else model
 
 
 def device_name(device: torch.device) -> str:
