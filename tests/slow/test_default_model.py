@@ -37,17 +37,22 @@ def llm() -> LLM:
 
 @pytest.fixture(scope="module")
 def entries() -> list[PromptEntry]:
-    return evaluation_prompts("mt_bench")
+    found = evaluation_prompts("mt_bench")
+    assert len({str(entry.conversation) for entry in found}) == len(found), "every prompt is another one"
+    return found
 
 
 def answer(llm: LLM, entries: Sequence[PromptEntry], params: SamplingParams) -> list[Completion]:
-    return llm.chat([list(entry.messages or ()) for entry in entries], params)
+    return llm.chat([list(entry.conversation) for entry in entries], params)
 
 
 def compare(name: str, expected: Sequence[Completion], found: Sequence[Completion]) -> int:
     different = [index for index, (a, b) in enumerate(zip(expected, found, strict=True)) if a.token_ids != b.token_ids]
     emitted, cycles = (sum(getattr(each.statistics, what) for each in found) for what in ("emitted", "cycles"))
-    print(f"{name}: accept length {emitted / cycles:.3f}, {len(different)} of {len(found)} answers differ {different}")
+    print(
+        f"{name}: accept length {emitted / cycles:.3f}, {len(different)} of {len(found)} answers differ {different}",
+        flush=True,
+    )
     return len(different)
 
 
@@ -109,7 +114,9 @@ def test_greedy_ids_are_transformers_greedy_ids(llm: LLM, entries: list[PromptEn
     found = answer(llm, entries, GREEDY)
     mismatches = list(choices(reference_model(), llm, found))
     tokens = sum(len(each.token_ids) for each in found)
-    print(f"transformers: {len(mismatches)} mismatches in {tokens} tokens (answer, place, gap): {mismatches}")
+    print(
+        f"transformers: {len(mismatches)} mismatches in {tokens} tokens (answer, place, gap): {mismatches}", flush=True
+    )
     assert all(gap < NEAR_TIE for _, _, gap in mismatches)
 
 
@@ -121,5 +128,8 @@ def test_accept_length_of_a_chain_of_four(llm: LLM, name: str) -> None:
     llm.reconfigure(steps=4)
     found = answer(llm, evaluation_prompts(name), SamplingParams(max_tokens=256))
     length = sum(each.statistics.emitted for each in found) / sum(each.statistics.cycles for each in found)
-    print(f"{name}: accept length {length:.3f} (sum of emitted / sum of cycles, T = 0, chain of 4, 256 tokens)")
+    print(
+        f"{name}: accept length {length:.3f} (sum of emitted / sum of cycles, T = 0, chain of 4, 256 tokens)",
+        flush=True,
+    )
     assert name != "mt_bench" or length >= BAR

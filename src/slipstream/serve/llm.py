@@ -165,6 +165,8 @@ class LLM:
         Raises:
             ValueError: the model has no chat template, or it refuses the messages.
         """
+        if not messages:
+            raise ValueError("the conversation is empty: it has no messages; give at least one")
         if self.template is None:
             raise ValueError("this model has no chat template; use a raw prompt (--raw)")
         return self.template.render(messages)
