@@ -90,7 +90,7 @@ def test_one_impossible_prompt_stops_the_call_before_anything_runs(llm: LLM) -> 
     assert not llm.engine.busy
     with pytest.raises(ValueError, match="outside the model's vocabulary"):
         llm.generate([[1, 10**6]], PARAMS)
-    with pytest.raises(ValueError, match="prompt 2 of 2: .*context holds 256"):
+    with pytest.raises(ValueError, match=r"prompt 2 of 2: .*context holds 256"):
         llm.generate([PROMPTS[0], "x " * 600], PARAMS)
     with pytest.raises(ValueError, match="conversation is empty"):
         llm.chat([[], [{"role": "user", "content": "hello"}]], PARAMS)
