@@ -5,10 +5,8 @@ Shape letters: V draft vocabulary, W target vocabulary, D draft hidden.
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors.torch import save
@@ -17,7 +15,7 @@ from torch import Tensor
 from slipstream.config.draft import CaptureConvention, DraftConfig
 from slipstream.config.model import ModelConfig
 from slipstream.draft.eagle3 import Eagle3Draft
-from slipstream.draft.names import draft_names, embedding_name, optional_names, prefix_of
+from slipstream.draft.names import EMBEDDINGS, LEGACY_NORMS, draft_names, embedding_name, optional_names, prefix_of
 from slipstream.draft.settings import draft_config, native_config
 from slipstream.draft.vocabulary import identity_ids, membership, offsets, target_ids
 from slipstream.parallel.group import Group, SoloGroup
@@ -72,7 +70,13 @@ def load_draft(
     present = set(source.names())
     ids_V = _target_ids(config, source, present)
     own_embedding, own_head = embedding_name(present), "lm_head.weight" in present
-    table = draft_names(config, prefix_of(present), own_embedding=own_embedding, own_head=own_head)
+    table = draft_names(
+        config,
+        prefix_of(present),
+        own_embedding=own_embedding,
+        own_head=own_head,
+        legacy_norms=LEGACY_NORMS[0] in present,
+    )
     with torch.device("meta"):
         model = Eagle3Draft(config, group=group or SoloGroup(), max_position=max_position)
     load_weights(model, source, table, device=device, dtype=dtype, also_known=optional_names(present))
@@ -91,22 +95,27 @@ def save_draft(
     ids_V: Tensor,
     *,
     target: ModelConfig,
+    shares_embedding: bool = True,
     dtype: torch.dtype = torch.bfloat16,
     card: str | None = None,
 ) -> None:
-    """Write the native format, which SGLang and vLLM load: no embeddings, offsets in d2t, the mask in t2d.
+    """Write the native format, which SGLang and vLLM load: offsets in d2t, the mask in t2d.
+
+    shares_embedding: the embeddings are the target's, and left out.
 
     Raises:
-        ValueError: the vocabulary map does not fit the head.
+        ValueError: the vocabulary map does not fit the head, or the embeddings cannot be the target's.
     """
     if ids_V.shape[0] != draft.config.draft_vocab_size:
         raise ValueError(f"the map has {ids_V.shape[0]} ids but the head {draft.config.draft_vocab_size} rows")
+    if shares_embedding and draft.config.body.hidden_size != target.hidden_size:
+        raise ValueError("a draft of another width than its target has embeddings of its own; write them too")
     checked = target_ids(offsets(ids_V.to("cpu")), target_vocab_size=target.vocab_size)
     if draft.config.pruned and not bool(offsets(checked).any()):
         raise ValueError(
             "the map covers the first ids only, which no reader can tell from a missing map; choose others"
         )
-    tensors = _native_tensors(draft, dtype)
+    tensors = _native_tensors(draft, dtype, own_embedding=None if shares_embedding else EMBEDDINGS[0])
     tensors["d2t"] = offsets(checked)
     tensors["t2d"] = membership(checked, target_vocab_size=target.vocab_size)
     path.mkdir(parents=True, exist_ok=True)
@@ -119,11 +128,11 @@ def save_draft(
         (path / "README.md").write_text(card, encoding="utf-8")
 
 
-def _native_tensors(draft: Eagle3Draft, dtype: torch.dtype) -> dict[str, Tensor]:
+def _native_tensors(draft: Eagle3Draft, dtype: torch.dtype, *, own_embedding: str | None) -> dict[str, Tensor]:
     """Cut merged parameters back into checkpoint tensors."""
     own = dict(draft.named_parameters())
     tensors: dict[str, Tensor] = {}
-    for name, parts in draft_names(draft.config, "midlayer", own_embedding=None, own_head=True).items():
+    for name, parts in draft_names(draft.config, "midlayer", own_embedding=own_embedding, own_head=True).items():
         sizes = [part.shape[0] for part in parts]
         for part, value in zip(parts, own[name].detach().split(sizes), strict=True):
             tensors[part.name] = value.to(device="cpu", dtype=dtype).contiguous().clone()
@@ -178,9 +187,3 @@ def _place_head(model: Eagle3Draft, head: Tensor | None) -> None:
             f"the draft has no lm_head.weight and no head of shape {list(shape)} can be shared; export it with its head"
         )
     place(model, "head.weight", head)
-
-
-def is_draft(raw: Mapping[str, Any]) -> bool:
-    """Whether a config.json describes an EAGLE-3 draft."""
-    names = " ".join(str(name) for name in raw.get("architectures") or [])
-    return "eagle" in names.lower() or "draft_vocab_size" in raw

@@ -29,8 +29,10 @@ def optional_names(present: set[str]) -> set[str]:
     return present & {"d2t", "t2d"}
 
 
-def draft_names(config: DraftConfig, prefix: str, *, own_embedding: str | None, own_head: bool) -> NameTable:
-    """The name table of a draft; `prefix` names its first layer."""
+def draft_names(
+    config: DraftConfig, prefix: str, *, own_embedding: str | None, own_head: bool, legacy_norms: bool = False
+) -> NameTable:
+    """The name table of a draft; `prefix` names its first layer, legacy_norms its feature norms as they once were."""
     body = config.body
     table = _first_layer(config, prefix)
     for index in range(1, body.num_layers):
@@ -40,8 +42,9 @@ def draft_names(config: DraftConfig, prefix: str, *, own_embedding: str | None, 
     if config.fc_bias:
         table["fc.bias"] = one("fc.bias", body.hidden_size)
     if config.fc_norm:
-        for index in range(len(config.captures)):
-            table[f"feature_norms.{index}.weight"] = one(f"fc_norm.{index}.weight", config.target_hidden_size)
+        norms = LEGACY_NORMS if legacy_norms else [f"fc_norm.{index}.weight" for index in range(len(config.captures))]
+        for index, name in enumerate(norms):
+            table[f"feature_norms.{index}.weight"] = one(name, config.target_hidden_size)
     if config.norm_before_fc:
         table["feature_norms.0.weight"] = one("input_norm.weight", config.feature_size)
     if own_embedding:

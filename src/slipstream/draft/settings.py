@@ -55,8 +55,8 @@ def native_config(config: DraftConfig, *, target: ModelConfig, dtype: torch.dtyp
     """The native config.json of a draft; default capture layers are left out, so that every engine agrees on them."""
     body, rope = config.body, config.body.rope
     raw: dict[str, Any] = {
-        "architectures": ["LlamaForCausalLMEagle3"],
-        "model_type": "llama",
+        "architectures": ["Eagle3Qwen3ForCausalLM" if body.qk_norm else "LlamaForCausalLMEagle3"],
+        "model_type": _model_type(body),
         "hidden_size": body.hidden_size,
         "intermediate_size": body.intermediate_size,
         "num_attention_heads": body.num_heads,
@@ -86,6 +86,13 @@ def native_config(config: DraftConfig, *, target: ModelConfig, dtype: torch.dtyp
     return raw | _capture_keys(config, target)
 
 
+def _model_type(body: ModelConfig) -> str:
+    """The type whose own rules read this body back: Qwen3 norms its heads, Qwen2 has biases on QKV alone."""
+    if body.qk_norm:
+        return "qwen3"
+    return "qwen2" if body.qkv_bias and not body.output_bias else "llama"
+
+
 def _capture_keys(config: DraftConfig, target: ModelConfig) -> dict[str, Any]:
     """Explicit layer ids as input ids, which vLLM reads as they are; our own key settles the convention for us."""
     try:
@@ -105,7 +112,9 @@ def _rope_scaling(body: ModelConfig) -> dict[str, Any]:
     if rope.kind is RopeKind.LLAMA3:
         values |= {"low_freq_factor": rope.low_freq_factor, "high_freq_factor": rope.high_freq_factor}
     if rope.kind is RopeKind.YARN:
-        values |= {"beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow}
+        values |= {"beta_fast": rope.beta_fast, "beta_slow": rope.beta_slow, "truncate": rope.truncate}
+        scales = ("attention_factor", "mscale", "mscale_all_dim")
+        values |= {name: getattr(rope, name) for name in scales if getattr(rope, name) is not None}
     return values
 
 

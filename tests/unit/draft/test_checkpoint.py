@@ -4,13 +4,17 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from slipstream.config.draft import DraftConfig
 from slipstream.draft.checkpoint import LoadedDraft, load_draft, save_draft
+from slipstream.draft.eagle3 import Eagle3Draft
+from slipstream.parallel.group import SoloGroup
 from tests.tiny_engine import CPU, TINY, tiny_draft, tiny_target
 
 
@@ -99,6 +103,57 @@ def test_own_embeddings_are_shared_only_when_they_are_the_targets(folder: Path, 
     own = load(folder, embedding)
     assert not own.shares_embedding
     assert torch.equal(own.model.embed.weight, embedding + 1)
+
+
+def varied(**changes: Any) -> DraftConfig:
+    """The tiny draft's config with changes to it and to its body."""
+    config = tiny_draft(tiny_target()).model.config
+    body = replace(config.body, **{name: changes.pop(name) for name in tuple(changes) if hasattr(config.body, name)})
+    return replace(config, body=body, **changes)
+
+
+VARIANTS = {
+    "q/k norms": {"qk_norm": True},
+    "biases on QKV alone": {"qkv_bias": True},
+    "biases everywhere": {"qkv_bias": True, "output_bias": True, "fc_bias": True},
+    "one norm before fc": {"norm_before_fc": True},
+    "a norm a chunk": {"fc_norm": True, "norm_output": True},
+    "three layers": {"num_layers": 3, "norm_before_residual": True},
+    "another width": {"hidden_size": 32},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_survives_being_written_and_read(tmp_path: Path, embedding: Tensor, variant: str) -> None:
+    model = Eagle3Draft(varied(**VARIANTS[variant]), group=SoloGroup(), max_position=512)
+    generator = torch.Generator().manual_seed(2)
+    for parameter in model.parameters():
+        parameter.data = torch.randn(parameter.shape, generator=generator)
+    ids = torch.arange(20, 100)
+    save_draft(tmp_path, model, ids, target=TINY, shares_embedding=False, dtype=torch.float32)
+    after = load(tmp_path, embedding)
+    assert not after.shares_embedding
+    assert torch.equal(after.target_ids, ids)
+    found = dict(after.model.named_parameters())
+    assert found.keys() == dict(model.named_parameters()).keys()
+    assert all(torch.equal(value, found[name]) for name, value in model.named_parameters())
+
+
+def test_embeddings_of_another_width_are_not_left_out(tmp_path: Path) -> None:
+    model = Eagle3Draft(varied(hidden_size=32), group=SoloGroup(), max_position=512)
+    with pytest.raises(ValueError, match="embeddings of its own"):
+        save_draft(tmp_path, model, torch.arange(20, 100), target=TINY)
+
+
+def test_feature_norms_load_under_their_older_names(tmp_path: Path, embedding: Tensor) -> None:
+    model = Eagle3Draft(varied(fc_norm=True), group=SoloGroup(), max_position=512)
+    for parameter in model.parameters():
+        parameter.data = torch.ones(parameter.shape)
+    save_draft(tmp_path, model, torch.arange(20, 100), target=TINY, dtype=torch.float32)
+    configure(tmp_path, fc_norm=None, use_aux_norm=True)
+    older = {f"fc_norm.{index}.weight": f"aux_norm_{name}.weight" for index, name in enumerate(("low", "mid", "high"))}
+    edit(tmp_path, lambda t: {older.get(name, name): value for name, value in t.items()})
+    assert len(load(tmp_path, embedding).model.feature_norms) == 3
 
 
 def without(name: str) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:

@@ -127,6 +127,11 @@ VARIANTS = [
     {"eagle_aux_hidden_state_layer_ids": [4, 20]},
     {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 30], "capture_convention": "input"}},
     {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}},
+    {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.5, "truncate": False}},
+    {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "mscale": 1.0, "mscale_all_dim": 0.5}},
+    {"architectures": ["Eagle3Qwen3ForCausalLM"], "model_type": "qwen3"},
+    {"architectures": ["Eagle3Qwen3ForCausalLM"], "model_type": "qwen3", "attention_bias": True},
+    {"model_type": "qwen2"},
 ]
 
 
