@@ -1,6 +1,6 @@
 """The host loop: add, step, abort. It sees token ids and integers only."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from slipstream.cache.pages import Pages
@@ -88,16 +88,17 @@ class Engine:
             news += [self._take(run, watch.seconds) for run in runs]
         return news
 
-    def _admissible(self) -> list[tuple[Request, tuple[int, ...]]]:
-        """Take from the line what the batch and the pages can hold."""
-        granted: list[tuple[Request, tuple[int, ...]]] = []
+    def _admissible(self) -> Iterator[tuple[Request, tuple[int, ...]]]:
+        """Take from the line what the batch and the pages can hold.
+
+        One at a time: pages of a request that is not running yet would be nobody's if the prefill before it failed.
+        """
         line = self.scheduler.waiting
-        while line and len(self.running) + len(granted) < self.config.max_batch:
+        while line and len(self.running) < self.config.max_batch:
             pages = self.pages.grant(entries_needed(line[0], self.config))
             if pages is None:
-                break
-            granted.append((line.popleft(), pages))
-        return granted
+                return
+            yield line.popleft(), pages
 
     def _admit(self, request: Request, pages: tuple[int, ...]) -> Progress:
         """Prefill a request; its first token comes from the prompt's last row and belongs to no cycle."""

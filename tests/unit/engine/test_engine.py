@@ -7,7 +7,7 @@ from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import Speculation, speculation
 from slipstream.engine.engine import Ending, Engine
 from slipstream.flow.output import Answer, FinishReason
-from slipstream.flow.request import Request
+from slipstream.flow.request import Prefill, Request
 from tests.tiny_engine import NoStops, run_all, some_prompts, tiny_engine
 
 GREEDY = SamplingParams(max_tokens=30)
@@ -80,6 +80,29 @@ def test_an_abort_frees_everything_wherever_the_request_is() -> None:
         engine.step()
     assert engine.pages.num_free == free
     assert not engine.worker._residents
+
+
+def test_an_interrupted_prefill_leaves_no_pages_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = tiny_engine(speculation(2))
+    free, prefill, started = engine.pages.num_free, engine.worker.prefill, []
+
+    def interrupted(work: Prefill) -> int:
+        started.append(work)
+        if len(started) == 2:
+            raise KeyboardInterrupt
+        return prefill(work)
+
+    monkeypatch.setattr(engine.worker, "prefill", interrupted)
+    for index, prompt in enumerate(some_prompts(4)):
+        engine.add(
+            Request(id=index, prompt=tuple(prompt), params=GREEDY, seed=0), Ending(stop_ids=(), matcher=NoStops())
+        )
+    with pytest.raises(KeyboardInterrupt):
+        engine.step()
+    for index in range(4):
+        engine.abort(index)
+    assert engine.pages.num_free == free
+    assert not engine.busy
 
 
 REFUSED = [((), "empty"), (tuple(range(64)), "64 tokens but the context holds 64")]
