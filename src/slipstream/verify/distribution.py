@@ -81,7 +81,8 @@ def filtered_scores(logits_RV: Float[Tensor, "r v"], sampling: Sampling) -> Floa
     sorted_RV = sorted_RV.masked_fill(ranks_V >= sampling.top_k_R[:, None], float("-inf"))
     probabilities_RV = sorted_RV.softmax(-1)
     before_RV = probabilities_RV.cumsum(-1) - probabilities_RV
-    sorted_RV = sorted_RV.masked_fill((before_RV >= sampling.top_p_R[:, None]) & (ranks_V > 0), float("-inf"))
+    top_p_R1 = sampling.top_p_R[:, None]  # 1 cuts nothing, though rounding may take the sum before a rare token past it
+    sorted_RV = sorted_RV.masked_fill((before_RV >= top_p_R1) & (top_p_R1 < 1) & (ranks_V > 0), float("-inf"))
     floor_R1 = sampling.min_p_R[:, None] * sorted_RV.softmax(-1)[:, :1]
     sorted_RV = sorted_RV.masked_fill(sorted_RV.softmax(-1) < floor_R1, float("-inf"))
     return torch.full_like(scores_RV, float("-inf")).scatter_(1, order_RV, sorted_RV)

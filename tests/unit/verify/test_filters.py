@@ -51,5 +51,14 @@ def test_greedy_and_sampled_rows_share_a_batch() -> None:
     assert drawn[1] == draw(logits[1:], alone, positions[1:])[0]
 
 
+def test_a_companions_filter_cuts_nothing_of_an_unfiltered_row() -> None:
+    torch.manual_seed(0)
+    logits = (torch.randn(2, 4000) * 8).repeat_interleave(8, dim=0)
+    both = [SamplingParams(temperature=1.0)] * 8 + [SamplingParams(temperature=1.0, top_p=0.5)] * 8
+    sampling = sampling_rows(both, [1] * 16, vocab_size=4000, device=torch.device("cpu"))
+    assert sampling is not None
+    assert torch.equal(filtered_scores(logits, sampling)[:8], logits[:8])
+
+
 def test_all_greedy_batches_carry_no_sampling_at_all() -> None:
     assert sampling_rows([SamplingParams()], [1], vocab_size=50, device=torch.device("cpu")) is None
