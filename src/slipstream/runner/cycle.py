@@ -105,6 +105,7 @@ def _remember(resident: Resident, row: Row, tokens: Tensor, features: Tensor) ->
 
 
 def _run(row: Row, tokens: list[int], tree: TokenTree, depths: list[int] | None) -> Run:
-    depth = min(tree.max_depth, row.depth_limit)
-    proposed = depth if depths is None else sum(0 < each <= row.depth_limit for each in depths)
-    return Run(request=row.request, tokens=tuple(tokens), proposed=proposed, depth=depth)
+    if depths is None:
+        depths = list(range(tree.num_rows))
+    within = [depth for depth in depths if 0 < depth <= row.depth_limit]
+    return Run(request=row.request, tokens=tuple(tokens), proposed=len(within), depth=max(within, default=0))
