@@ -32,7 +32,7 @@ def attend_shared(q_RHK: Tensor, k_LGK: Tensor, v_LGK: Tensor, mask_RL: Tensor) 
     num_groups = k_LGK.shape[1]
     q_GMK, mask_RL = _group_rows(q_RHK, num_groups, mask_RL)
     scores = _masked_scores(q_GMK, k_LGK, mask_RL)
-    weights_GML = torch.softmax(scores, dim=-1).view(num_groups, q_GMK.shape[1], -1)
+    weights_GML = torch.softmax(scores, dim=-1).to(v_LGK.dtype).view(num_groups, q_GMK.shape[1], -1)
     out_GMK = _weighted_blocks(weights_GML, v_LGK)
     return _ungroup_rows(out_GMK, mask_RL.shape[0])[:num_rows].view(num_rows, num_heads, width)
 
@@ -57,7 +57,7 @@ def attend_paths(q_RHK: Tensor, shared: tuple[Tensor, Tensor], own: tuple[Tensor
         padded_mask = _pad_rows(mask_RL[:, :num_shared], q_GMK.shape[1] // group)
         shared_scores = _masked_scores(q_GMK, k_SGK, padded_mask)[:, :num_rows]
         scores = torch.cat((shared_scores, scores), dim=-1)
-    weights = torch.softmax(scores, dim=-1)  # [G, R, g, L]
+    weights = torch.softmax(scores, dim=-1).to(v_ROGK.dtype)  # [G, R, g, L]
     out = _own_blocks(weights[..., num_shared:], v_ROGK)
     if num_shared:
         out = _shared_then_own(weights, v_SGK, v_ROGK)

@@ -98,6 +98,14 @@ def test_one_impossible_prompt_stops_the_call_before_anything_runs(llm: LLM) -> 
         llm.generate(PROMPTS[:2], [PARAMS])
 
 
+@pytest.mark.parametrize("shape", [{"steps": 3}, {"steps": 3, "topk": 2, "draft_tokens": 6}], ids=str)
+def test_bf16_runs_chains_and_trees(world: World, shape: dict[str, int]) -> None:
+    llm = LLM(world.model, draft=world.draft, dtype="bfloat16", **shape)  # type: ignore[arg-type]
+    found = llm.generate(PROMPTS, SamplingParams(max_tokens=24, ignore_eos=True))
+    assert [len(each.token_ids) for each in found] == [24] * 3
+    assert sum(each.statistics.accepted for each in found) > 0
+
+
 REFUSED = [
     ({"steps": 3, "draft": None}, "need a draft"),
     ({"device": "tpu"}, "'tpu' is unknown"),
