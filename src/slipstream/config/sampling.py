@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+MIN_TEMPERATURE = 1e-6  # logits over less than that leave the range of fp32, and their order with it
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
@@ -30,6 +32,8 @@ class SamplingParams:
             raise ValueError(f"stop must be a tuple of strings, not the string {self.stop!r}; pass ({self.stop!r},)")
         if not math.isfinite(self.temperature) or self.temperature < 0:
             raise ValueError(f"temperature must be 0 (greedy) or more, not {self.temperature}")
+        if 0 < self.temperature < MIN_TEMPERATURE:
+            raise ValueError(f"temperature {self.temperature} is below {MIN_TEMPERATURE}; use 0, which is greedy")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}; 1 turns it off")
         if self.top_k < 0:

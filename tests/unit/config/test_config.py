@@ -41,6 +41,7 @@ def test_a_shape_shrinks_to_what_still_fits() -> None:
 PARAMS = [
     ({"temperature": -0.1}, "temperature"),
     ({"temperature": float("nan")}, "temperature"),
+    ({"temperature": 1e-40}, "use 0"),
     ({"top_p": 0.0}, "top_p"),
     ({"top_k": -1}, "top_k"),
     ({"min_p": 1.0}, "min_p"),
