@@ -19,7 +19,7 @@ from slipstream.config.sampling import SamplingParams
 from slipstream.serve.llm import LLM
 from slipstream.telemetry.progress import progress
 from slipstream.text.prompts import PromptEntry, builtin_prompts, read_prompts
-from slipstream.weights.shipped import shipped_draft
+from slipstream.weights.shipped import shipped_draft, short_name
 from slipstream.weights.store import resolve_model
 
 BUILT_IN = "built-in"
@@ -145,7 +145,7 @@ def load_cpu(model: str, draft: str | None, steps: int | None) -> LLM:
 
 def has_draft(model: str, draft: str) -> bool:
     """Whether there is something to speculate with."""
-    return draft != SHIPPED or shipped_draft(Path(model).name) is not None
+    return draft != SHIPPED or shipped_draft(short_name(Path(model))) is not None
 
 
 def explain_absence(model: str, fast: LLM | None, reference: Reference | None) -> None:

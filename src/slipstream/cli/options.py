@@ -9,7 +9,7 @@ import typer
 import slipstream
 from slipstream.config.sampling import SamplingParams
 from slipstream.telemetry.progress import BYTES, progress
-from slipstream.weights.shipped import shipped_draft
+from slipstream.weights.shipped import shipped_draft, short_name
 
 MODEL, SPECULATION, SAMPLING, SGLANG = "Model", "Speculation", "Sampling", "SGLang's names"
 DEFAULT_MODEL = "smollm2-135m"
@@ -163,7 +163,7 @@ def refuse_without_draft(model: str, draft: str) -> None:
     Raises:
         ValueError: none was named and none ships for this model.
     """
-    if draft == SHIPPED and shipped_draft(Path(model).name) is None:
+    if draft == SHIPPED and shipped_draft(short_name(Path(model))) is None:
         raise ValueError(f"no draft ships for {model}; pass --draft with a folder that holds one")
 
 

@@ -7,7 +7,7 @@ from slipstream.config.speculation import Speculation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
-    """Sizes of the engine; see serve/llm.py for how they are chosen."""
+    """Sizes of the engine; see serve/settle.py for how they are chosen."""
 
     speculation: Speculation
     max_len: int  # prompt + answer, tokens

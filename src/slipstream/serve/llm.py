@@ -30,7 +30,6 @@ from slipstream.text.tokenizer import load_tokenizer
 
 Message = Mapping[str, object]
 MAX_SEED = 2**63
-POSITION_SLACK = 32  # drafted positions may pass the end; nothing beyond it is ever kept
 
 
 class LLM:
@@ -89,7 +88,7 @@ class LLM:
                 config=self.model_config,
                 device=self.device,
                 dtype=self.dtype,
-                max_position=self.max_len + POSITION_SLACK,
+                max_position=self.max_len,
                 convention=convention,
                 on_tensor=on_load,
             )
@@ -145,17 +144,20 @@ class LLM:
     def stream(
         self, prompt: str | Sequence[Message], params: SamplingParams | None = None
     ) -> Generator[Delta, None, None]:
-        """Answer one raw prompt or one conversation piece by piece; the last piece brings the completion."""
+        """Answer one raw prompt or one conversation piece by piece; the last piece brings the completion.
+
+        Raises:
+            ValueError: the prompt can never run, or another stream is still open.
+        """
         params = params or SamplingParams()
         pending = self._request(prompt, params) if isinstance(prompt, str) else self._chat_request(prompt, params)
+        self._refuse_while_busy()
         self._add(pending)
-        shown = 0
+        shown = StopMatcher(self.tokenizer, params.stop)  # one step may bring several pieces; the engine's is past all
         try:
             while self.engine.busy:
                 for news in self.engine.step():
-                    text = pending.matcher.text if news.answer else pending.matcher.visible_text
-                    yield _delta(news, text[shown:], pending)
-                    shown = len(text)
+                    yield _delta(news, shown, pending)
         finally:
             self.engine.abort(pending.request.id)
 
@@ -173,13 +175,13 @@ class LLM:
 
     def _request(self, prompt: str | Sequence[int], params: SamplingParams) -> "_Pending":
         if isinstance(prompt, str):
-            return self._pending(prompt, self.tokenizer.encode(prompt), params)
+            return self._pending(prompt, self._encode(prompt, add_special_tokens=True), params)
         self._check_ids(prompt)
         return self._pending(self.tokenizer.decode(list(prompt), skip_special_tokens=False), list(prompt), params)
 
     def _chat_request(self, messages: Sequence[Message], params: SamplingParams) -> "_Pending":
         text = self.render(messages)
-        return self._pending(text, self.tokenizer.encode(text, add_special_tokens=False), params)
+        return self._pending(text, self._encode(text, add_special_tokens=False), params)
 
     def _pending(self, text: str, ids: list[int], params: SamplingParams) -> "_Pending":
         seed = self._seeds.randrange(MAX_SEED) if params.seed is None else params.seed
@@ -187,10 +189,20 @@ class LLM:
         self._num_requests += 1
         return _Pending(text, request, StopMatcher(self.tokenizer, params.stop))
 
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Ids of a text; a tokenizer may know tokens that the model has no embedding for."""
+        ids = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        self._check_ids(ids)
+        return ids
+
     def _check_ids(self, ids: Sequence[int]) -> None:
         bad = next((token for token in ids if not 0 <= token < self.model_config.vocab_size), None)
         if bad is not None:
             raise ValueError(f"token id {bad} is outside the model's vocabulary of {self.model_config.vocab_size}")
+
+    def _refuse_while_busy(self) -> None:
+        if self.engine.busy:
+            raise ValueError("another answer is still being streamed; read that stream to its end, or close it")
 
     def _add(self, pending: "_Pending") -> None:
         params = pending.request.params
@@ -201,6 +213,7 @@ class LLM:
     def _run(self, pending: Sequence["_Pending"], on_finish: Callable[[int, Completion], None]) -> list[Completion]:
         places = {each.request.id: place for place, each in enumerate(pending)}
         done: dict[int, Completion] = {}
+        self._refuse_while_busy()
         try:
             for place, each in enumerate(pending):
                 with _naming(place, len(pending)):
@@ -241,7 +254,10 @@ def _completion(answer: Answer, pending: _Pending) -> Completion:
     )
 
 
-def _delta(news: Progress, text: str, pending: _Pending) -> Delta:
+def _delta(news: Progress, shown: StopMatcher, pending: _Pending) -> Delta:
+    for token in news.new_tokens:
+        shown.push(token)
+    text = shown.finish() if news.answer else shown.take()
     completion = _completion(news.answer, pending) if news.answer else None
     return Delta(text=text, token_ids=news.new_tokens, accepted=news.accepted, completion=completion)
 

@@ -12,7 +12,7 @@ from slipstream.config.engine import EngineConfig
 from slipstream.config.model import ModelConfig
 from slipstream.config.speculation import Speculation, speculation
 from slipstream.runner.load import kv_entry_bytes
-from slipstream.weights.shipped import shipped_draft
+from slipstream.weights.shipped import shipped_draft, short_name
 from slipstream.weights.store import resolve_model
 
 DEFAULT_STEPS = 4
@@ -36,7 +36,7 @@ def settle_paths(model: str, draft: str | None) -> Paths:
     if draft is None:
         return Paths(model=model_path, draft=None)
     if draft == "auto":
-        return Paths(model=model_path, draft=shipped_draft(_short_name(model, model_path)))
+        return Paths(model=model_path, draft=shipped_draft(short_name(Path(model))))
     return Paths(model=model_path, draft=resolve_model(draft))
 
 
@@ -50,6 +50,8 @@ def settle_device(device: str) -> torch.device:
         raise ValueError(f"device {device!r} is unknown; use auto, cpu, cuda or cuda:N") from None
     if settled.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device cuda was asked for but torch sees no CUDA device; use --device cpu")
+    if settled.type == "cuda" and (settled.index or 0) >= torch.cuda.device_count():
+        raise ValueError(f"device {device} was asked for but torch sees {torch.cuda.device_count()}; count them from 0")
     if settled.type not in ("cpu", "cuda"):
         raise ValueError(f"device {device!r} is not supported; use auto, cpu, cuda or cuda:N")
     return settled
@@ -129,8 +131,3 @@ def _kv_gib(device: torch.device, weights: int) -> float:
     if device.type == "cpu":
         return CPU_KV_GIB
     return max(0, torch.cuda.mem_get_info(device)[0] - weights) * CUDA_KV_SHARE / GIB
-
-
-def _short_name(model: str, path: Path) -> str:
-    """The name a shipped draft goes by: what was asked for, or the folder a pulled .gguf lies in."""
-    return path.parent.name if path.suffix == ".gguf" else Path(model).name

@@ -42,7 +42,7 @@ def load_weights(
     on_tensor: told the bytes of each parameter as it is placed.
 
     Raises:
-        ValueError: a tensor is missing, extra, misshapen or holds values that are not finite; the first one is named.
+        ValueError: a tensor is missing, extra or misshapen; the first one is named.
     """
     check_names(source, table, also_known)
     own = dict(module.named_parameters())

@@ -6,6 +6,11 @@ PACKAGE = Path(__file__).resolve().parents[1]
 SUFFIX = "-eagle3"
 
 
+def short_name(model: Path) -> str:
+    """The name a shipped draft goes by: a model's own, or that of the folder a pulled .gguf lies in."""
+    return model.parent.name if model.suffix == ".gguf" else model.name
+
+
 def shipped_draft(model_name: str) -> Path | None:
     """The folder of the draft trained for `model_name` (a bare name such as `smollm2-135m`), if one ships."""
     if not model_name or Path(model_name).name != model_name:

@@ -1,11 +1,14 @@
 """The Python door: prompts in, answers out, in order, the same however they are asked for."""
 
+import json
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
 from slipstream import LLM, SamplingParams
+from slipstream.serve.settle import settle_device
 from tests.unit.cli.world import World, make_world
 
 PARAMS = SamplingParams(max_tokens=24)
@@ -64,6 +67,42 @@ def test_a_stream_that_is_left_frees_its_request(llm: LLM) -> None:
     stream.close()
     assert not llm.engine.busy
     assert llm.engine.pages.num_free == free
+
+
+def test_each_piece_of_a_stream_brings_the_text_of_its_own_tokens(llm: LLM) -> None:
+    tokens, text = [], ""
+    for piece in llm.stream(PROMPTS[0], SamplingParams(max_tokens=24, ignore_eos=True)):
+        tokens, text = [*tokens, *piece.token_ids], text + piece.text
+        assert llm.tokenizer.decode(tokens).startswith(text)
+
+
+def test_while_a_stream_is_open_nothing_else_is_answered(llm: LLM) -> None:
+    stream = llm.stream(PROMPTS[0], PARAMS)
+    next(stream)
+    with pytest.raises(ValueError, match="still being streamed"):
+        llm.generate(PROMPTS, PARAMS)
+    with pytest.raises(ValueError, match="still being streamed"):
+        next(llm.stream(PROMPTS[1], PARAMS))
+    rest = list(stream)
+    assert rest[-1].completion is not None
+    assert len(llm.generate(PROMPTS, PARAMS)) == len(PROMPTS)
+
+
+def test_a_dynamic_rope_is_not_stretched_within_the_models_own_context(world: World, tmp_path: Path) -> None:
+    model = Path(shutil.copytree(world.model, tmp_path / "model"))
+    file = model / "config.json"
+    raw = json.loads(file.read_text())
+    scaling = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
+    file.write_text(json.dumps({**raw, "rope_parameters": scaling, "rope_scaling": None}))
+    stretched, plain = (LLM(str(path), draft=None).engine.worker.target.rope for path in (model, world.model))
+    assert torch.equal(stretched.cos_PF, plain.cos_PF)
+
+
+def test_a_token_without_an_embedding_is_refused(world: World) -> None:
+    llm = LLM(world.model, draft=None)
+    llm.tokenizer.raw.add_tokens(["[NEW]"])
+    with pytest.raises(ValueError, match="outside the model's vocabulary"):
+        llm.generate("fox [NEW]", PARAMS)
 
 
 def test_several_conversations_and_parameters_keep_their_order(llm: LLM) -> None:
@@ -128,6 +167,14 @@ def test_options_that_cannot_be_honoured_are_refused(world: World, options: dict
 def test_cuda_without_a_device_is_refused(world: World) -> None:
     with pytest.raises(ValueError, match="no CUDA device"):
         LLM(world.model, draft=world.draft, device="cuda:0")
+
+
+def test_a_cuda_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert settle_device("cuda:1").index == 1
+    with pytest.raises(ValueError, match="cuda:2 was asked for but torch sees 2"):
+        settle_device("cuda:2")
 
 
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:

@@ -44,6 +44,14 @@ def test_what_is_not_the_bare_name_of_a_shipped_model_has_no_draft(tmp_path, mon
     assert shipped.shipped_draft(name) is None
 
 
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [("smollm2-135m", "smollm2-135m"), ("models/smollm2-135m/Model.Q4_1.gguf", "smollm2-135m"), ("Model.gguf", "")],
+)
+def test_a_pulled_gguf_goes_by_the_name_it_was_pulled_by(model, name):
+    assert shipped.short_name(Path(model)) == name
+
+
 def test_looking_for_the_shipped_draft_does_not_import_torch():
     code = "import sys, slipstream.weights.shipped; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
