@@ -34,6 +34,7 @@ def run(options: RunOptions, *, say: Say = print) -> dict[str, Measured]:
     Raises:
         ValueError: an input is missing or does not fit; the sentence says what to change.
     """
+    refuse_overwriting(options)
     device = torch.device(options.device)
     torch.set_float32_matmul_precision("high")
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
@@ -58,6 +59,16 @@ def run(options: RunOptions, *, say: Say = print) -> dict[str, Measured]:
     return measured
 
 
+def refuse_overwriting(options: RunOptions) -> None:
+    """Keep two runs out of one folder: the second would take the first one's log and checkpoint.
+
+    Raises:
+        ValueError: the folder holds a run that is not to be resumed.
+    """
+    if not (options.resume or options.data_only) and (options.out / states.FILE).is_file():
+        raise ValueError(f"{options.out} holds a run already; pass --resume to continue it, or another --out")
+
+
 def training_data(target: OpenTarget, options: RunOptions, *, say: Say) -> Conversations:
     """The run's conversations, made unless they are there."""
     file = (options.conversations or options.out) / stored.FILE
@@ -80,6 +91,12 @@ def make_conversations(target: OpenTarget, data: DataOptions, *, say: Say) -> li
     prompts = short_enough(encode_all(texts, target.tokenizer, target.template), data)
     if not prompts:
         raise ValueError("no prompt is left to answer; check --prompts, --cap and --max-prompt-tokens")
+    longest, context = max(map(len, prompts)), target.model.config.max_position
+    if longest + data.answer_tokens > context:
+        raise ValueError(
+            f"a prompt of {longest} tokens and {data.answer_tokens} to answer pass the model's context of {context};"
+            " lower --max-prompt-tokens or --answer-tokens"
+        )
     say(f"{len(prompts)} prompts of at most {data.max_prompt_tokens} tokens")
     return answer_prompts(target.model, prompts, data, stop_ids=target.stop_ids, say=say)
 
@@ -129,9 +146,18 @@ def make_trainer(
 def draft_vocabulary(
     target: OpenTarget, training: Conversations, options: DraftOptions, *, say: Say
 ) -> NDArray[np.int64]:
-    """The most frequent ids of the answers, turn ends always among them."""
+    """The most frequent ids of the answers, turn ends always among them.
+
+    Raises:
+        ValueError: a map that could not be exported, said before the training and not after it.
+    """
     counts_W = training.answer_counts(target.model.config.vocab_size)
     ids_V = choose_ids(counts_W, size=options.vocab_size, always=target.stop_ids)
+    if len(ids_V) < len(counts_W) and ids_V[-1] == len(ids_V) - 1:
+        raise ValueError(
+            f"the {len(ids_V)} most frequent ids are the first ones, a map that no reader can tell from a missing one;"
+            f" change --draft-vocab, up to {len(counts_W)} for all"
+        )
     say(f"a draft vocabulary of {len(ids_V)} covers {coverage(counts_W, ids_V):.2%} of the answers' tokens")
     return ids_V
 

@@ -7,11 +7,12 @@ from slipstream.cli.train import PANELS, settle
 from slipstream.draft.checkpoint import load_draft
 from slipstream.text.tokenizer import load_tokenizer
 from slipstream.train.accept import measure
+from slipstream.train.conversations import Conversation, pack
 from slipstream.train.data import cap_of, choose_prompts, messages_of
 from slipstream.train.objective import run_target
-from slipstream.train.options import DataOptions, Mask
+from slipstream.train.options import DataOptions, DraftOptions, Mask
 from slipstream.train.regenerate import user_header
-from slipstream.train.run import held_out_data, run
+from slipstream.train.run import draft_vocabulary, held_out_data, run
 from slipstream.train.target import open_target
 from slipstream.train.teacher import DraftVocabulary
 from tests.tiny import tiny_model
@@ -95,6 +96,25 @@ def test_user_turns_can_come_from_the_target_itself(model, tmp_path):
     said = []
     run(chosen(model, tmp_path, self_prompts=40, steps=1, temperatures="0"), say=said.append)
     assert "self-written" in said[0]
+
+
+def test_a_folder_that_holds_a_run_is_not_trained_into_again(model, prompts, tmp_path):
+    run(chosen(model, tmp_path, prompts=[prompts], steps=1), say=lambda text: None)
+    with pytest.raises(ValueError, match="--resume"):
+        run(chosen(model, tmp_path, prompts=[prompts], steps=1), say=lambda text: None)
+
+
+def test_a_map_of_the_first_ids_is_refused_before_training(model):
+    opened = open_target(str(model), device=torch.device("cpu"), dtype=torch.float32)
+    said = pack([Conversation(tokens=[5, 6, 7, 2], num_prompt=1)])
+    with pytest.raises(ValueError, match="--draft-vocab, up to 96"):
+        draft_vocabulary(opened, said, DraftOptions(vocab_size=95), say=print)
+    assert len(draft_vocabulary(opened, said, DraftOptions(vocab_size=96), say=print)) == 96
+
+
+def test_answers_that_pass_the_context_are_refused(model, prompts, tmp_path):
+    with pytest.raises(ValueError, match="context of 256"):
+        run(chosen(model, tmp_path, prompts=[prompts], steps=1, answer_tokens=256), say=lambda text: None)
 
 
 def test_no_prompts_at_all_is_refused(model, tmp_path):
