@@ -23,6 +23,6 @@ class Row:
 class Batch:
     """The rows of one cycle and the shape of what is drafted for them."""
 
-    cycle: int  # filled by the engine; tags whatever comes back
+    cycle: int  # filled by the engine: counts up
     rows: tuple[Row, ...]  # chosen by schedule
     speculation: Speculation  # already cut to the deepest row's limit

@@ -1,4 +1,4 @@
-"""Token embedding and the head that may share its table."""
+"""Token embedding; a head may share its table."""
 
 import torch
 import torch.nn.functional as F

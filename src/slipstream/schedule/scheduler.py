@@ -1,4 +1,4 @@
-"""Who runs next: first come, first served, within the batch and the pages.
+"""The line: first come, first served; the engine admits from it what the batch and the pages can hold.
 
 Pages for a request's whole answer are granted when it enters, so nothing that runs can run out of memory.
 """
