@@ -28,6 +28,7 @@ class Reference:
         else:
             self._model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
         self._model.eval()
+        self._model.generation_config = transformers.GenerationConfig()  # a checkpoint's own may penalise repetition
 
     def generate(self, prompt: Sequence[int], *, max_tokens: int, eos_ids: Iterable[int]) -> tuple[int, ...]:
         """Decode greedily; the answer's ids, with the one that ended it."""

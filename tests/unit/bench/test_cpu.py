@@ -1,5 +1,6 @@
 """The race, the parts of a cycle, and the arithmetic around them."""
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -103,3 +104,10 @@ def test_prompts_go_to_every_contender_as_the_same_ids(world: World):
     llm = LLM(world.model, draft=None, max_batch=1)
     (ids,) = cpu.prompt_ids(llm, [PromptEntry(prompt="the fox")])
     assert llm.tokenizer.decode(ids) == "user: the fox\nassistant:"
+
+
+def test_transformers_decodes_greedily_whatever_its_checkpoint_asks_for(world: World, tmp_path: Path):
+    model = Path(shutil.copytree(world.model, tmp_path / "model"))
+    (model / "generation_config.json").write_text('{"repetition_penalty": 5.0, "do_sample": true}')
+    answers = [Reference(Path(path)).generate([5, 6, 7], max_tokens=16, eos_ids=()) for path in (world.model, model)]
+    assert answers[0] == answers[1]
