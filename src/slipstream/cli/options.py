@@ -35,6 +35,7 @@ class ModelOptions:
         None
     )
     max_batch: Annotated[int, _option("Prompts that run together.", MODEL)] = 16
+    kv_gib: Annotated[float | None, _option("Budget of keys and values, in GiB; 2 on a CPU.", MODEL)] = None
     capture_convention: Annotated[str, _option("How the draft's layer ids read: auto, output or input.", MODEL)] = (
         "auto"
     )
@@ -67,6 +68,7 @@ class ModelOptions:
             dtype=self.dtype,
             max_len=self.max_len,
             max_batch=self.max_batch,
+            kv_gib=self.kv_gib,
             capture_convention=self.capture_convention,
         )
 

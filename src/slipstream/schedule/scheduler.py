@@ -40,7 +40,7 @@ class Scheduler:
         if entries_needed(request, config) > capacity:
             raise ValueError(
                 f"prompt and answer need {entries_needed(request, config)} KV entries but the cache holds {capacity};"
-                " lower max_tokens or raise the KV budget"
+                " lower max_tokens or raise kv_gib"
             )
         self.waiting.append(request)
 

@@ -137,6 +137,8 @@ def test_a_bad_file_of_prompts_is_one_sentence(cli: Cli, world: World, tmp_path:
         (["--prompt", "fox", "--seed", "-1"], ["seed"]),
         (["--prompt", "fox", "--stop", ""], ["stop"]),
         (["--prompt", "fox", "--max-batch", "0"], ["max_batch"]),
+        (["--prompt", "fox", "--kv-gib", "0"], ["0.00 GiB", "kv_gib"]),
+        (["--prompt", "fox", "--kv-gib", "0.0001", "--max-tokens", "200"], ["KV entries", "kv_gib"]),
         (["--prompt", "fox", "--device", "toaster"], ["toaster"]),
         (["--prompt", "fox", "--dtype", "int4"], ["int4"]),
         (["--prompt", "fox", "--capture-convention", "sideways"], ["sideways"]),
