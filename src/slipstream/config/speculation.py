@@ -22,8 +22,8 @@ class Speculation:
     def __post_init__(self) -> None:
         if not 0 <= self.steps <= MAX_STEPS:
             raise ValueError(f"steps must be between 0 (plain decoding) and {MAX_STEPS}, not {self.steps}")
-        if self.topk < 1:
-            raise ValueError(f"topk must be 1 (a chain) or more, not {self.topk}")
+        if not 1 <= self.topk <= MAX_DRAFT_TOKENS:
+            raise ValueError(f"topk must be between 1 (a chain) and {MAX_DRAFT_TOKENS}, not {self.topk}")
         if self.topk == 1 and self.draft_tokens != self.steps:
             raise ValueError(
                 f"a chain (topk 1) verifies exactly its steps: draft_tokens {self.draft_tokens} contradicts steps"
