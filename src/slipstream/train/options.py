@@ -110,3 +110,9 @@ class RunOptions:
     resume: bool = False
     data_only: bool = False
     device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        """Check that held-out sets, which go by their files' names, can be told apart."""
+        names = [file.stem for file in self.eval_prompts]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two files of --eval-prompts have one name ({', '.join(names)}); rename one")

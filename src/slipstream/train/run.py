@@ -98,7 +98,10 @@ def make_conversations(target: OpenTarget, data: DataOptions, *, say: Say) -> li
             " lower --max-prompt-tokens or --answer-tokens"
         )
     say(f"{len(prompts)} prompts of at most {data.max_prompt_tokens} tokens")
-    return answer_prompts(target.model, prompts, data, stop_ids=target.stop_ids, say=say)
+    answered = answer_prompts(target.model, prompts, data, stop_ids=target.stop_ids, say=say)
+    if not answered:
+        raise ValueError("the target ended every answer at its first token; check its chat template, and --prompts")
+    return answered
 
 
 def held_out_data(target: OpenTarget, file: Path, options: RunOptions, *, say: Say) -> Conversations:

@@ -1,5 +1,7 @@
 """From prompts to a draft on disk, on a tiny checkpoint; and features against transformers."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -12,7 +14,7 @@ from slipstream.train.data import cap_of, choose_prompts, messages_of
 from slipstream.train.objective import run_target
 from slipstream.train.options import DataOptions, DraftOptions, Mask
 from slipstream.train.regenerate import user_header
-from slipstream.train.run import draft_vocabulary, held_out_data, run
+from slipstream.train.run import draft_vocabulary, held_out_data, make_conversations, run
 from slipstream.train.target import open_target
 from slipstream.train.teacher import DraftVocabulary
 from tests.tiny import tiny_model
@@ -115,6 +117,18 @@ def test_a_map_of_the_first_ids_is_refused_before_training(model):
 def test_answers_that_pass_the_context_are_refused(model, prompts, tmp_path):
     with pytest.raises(ValueError, match="context of 256"):
         run(chosen(model, tmp_path, prompts=[prompts], steps=1, answer_tokens=256), say=lambda text: None)
+
+
+def test_a_target_that_answers_nothing_is_refused(model, prompts, tmp_path):
+    opened = open_target(str(model), device=torch.device("cpu"), dtype=torch.float32)
+    mute = replace(opened, stop_ids=tuple(range(96)))
+    with pytest.raises(ValueError, match="ended every answer"):
+        make_conversations(mute, chosen(model, tmp_path, prompts=[prompts]).data, say=print)
+
+
+def test_held_out_files_of_one_name_are_refused(model, prompts, tmp_path):
+    with pytest.raises(ValueError, match="have one name"):
+        chosen(model, tmp_path, eval_prompts=[prompts, tmp_path / prompts.name])
 
 
 def test_no_prompts_at_all_is_refused(model, tmp_path):
