@@ -153,6 +153,10 @@ def _scored_merges(vocabulary: _Vocabulary) -> list[tuple[str, str]]:
     """Recover the merges: every way to make a token out of two others, the best-scored token first."""
     ids = vocabulary.ids()
     scores = vocabulary.header.require("tokenizer.ggml.scores")
+    if len(scores) != len(vocabulary.tokens):
+        raise ValueError(
+            f"{vocabulary.header.path} has {len(vocabulary.tokens)} tokens but {len(scores)} scores; download it again"
+        )
     found: list[tuple[float, tuple[str, str]]] = []
     for token, index in ids.items():
         cuts = [(token[:cut], token[cut:]) for cut in range(1, len(token))]

@@ -111,6 +111,7 @@ def test_a_sentencepiece_vocabulary_gives_transformers_ids(tmp_path: Path, text:
         ({"tokenizer.ggml.merges": ["h ello"]}, r"broken tokenizer \(.*ello.*\); download it again"),
         ({"tokenizer.ggml.model": "t5"}, "tokenizer of the kind 't5'; the kinds read are gpt2 and llama"),
         ({"tokenizer.ggml.token_type": [1, 1]}, "300 tokens but 2 token types"),
+        ({"tokenizer.ggml.model": "llama", "tokenizer.ggml.scores": [0.5]}, "300 tokens but 1 scores"),
         ({"tokenizer.ggml.bos_token_id": 999, "tokenizer.ggml.add_bos_token": True}, "begins texts with token 999"),
     ],
 )
