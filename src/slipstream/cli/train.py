@@ -2,7 +2,6 @@
 
 import inspect
 import math
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -176,16 +175,3 @@ def _option(flag: Flag, panel: str) -> Any:
 
 train.__signature__ = _signature()
 train.__annotations__ = {name: found.annotation for name, found in _signature().parameters.items()}
-
-
-def main() -> None:
-    """Run the verb alone: `python -m slipstream.cli.train`."""
-    try:
-        typer.run(train)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-
-
-if __name__ == "__main__":
-    main()
