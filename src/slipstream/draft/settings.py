@@ -121,7 +121,7 @@ def _rope_scaling(body: ModelConfig) -> dict[str, Any]:
 def _body(raw: Mapping[str, Any], body_raw: dict[str, Any], target: ModelConfig) -> ModelConfig:
     body_raw.setdefault("vocab_size", target.vocab_size)
     body_raw.setdefault("num_hidden_layers", 1)
-    body_raw["sliding_window"] = None
+    body_raw["sliding_window"] = None  # copied from targets; no engine gives it to a draft without layer_types
     body = model_config(body_raw)
     if body.vocab_size != target.vocab_size:
         raise ValueError(
@@ -147,6 +147,8 @@ def _refuse(raw: Mapping[str, Any], body_raw: Mapping[str, Any], eagle: Mapping[
     for key, what in UNSUPPORTED.items():
         if raw.get(key) or body_raw.get(key):
             raise ValueError(f"the draft's config has {key!r}: {what} is not supported yet; use a plain EAGLE-3 draft")
+    if "sliding_attention" in (body_raw.get("layer_types") or ()):
+        raise ValueError("the draft's layer_types ask for sliding_attention, which is not supported in a draft yet")
     if _flag(raw, eagle, "use_aux_hidden_state", default=True) is False:
         raise ValueError(
             "use_aux_hidden_state is false: this is an EAGLE-1 draft, and only EAGLE-3 drafts are supported"

@@ -109,6 +109,7 @@ REFUSED = [
     ({"fc_norm": True, "norm_before_fc": True}, "exclude each other"),
     ({"num_aux_hidden_states": 4}, "asks for 4 hidden states"),
     ({"hidden_act": "gelu"}, "gelu"),
+    ({"layer_types": ["sliding_attention"], "sliding_window": 64}, "sliding_attention"),
     ({"rope_scaling": {"type": "longrope"}}, "longrope"),
 ]
 
