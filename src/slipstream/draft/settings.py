@@ -121,7 +121,7 @@ def _rope_scaling(body: ModelConfig) -> dict[str, Any]:
 def _body(raw: Mapping[str, Any], body_raw: dict[str, Any], target: ModelConfig) -> ModelConfig:
     body_raw.setdefault("vocab_size", target.vocab_size)
     body_raw.setdefault("num_hidden_layers", 1)
-    body_raw["sliding_window"] = None  # copied from targets; no engine gives it to a draft without layer_types
+    body_raw["sliding_window"] = None  # copied from the target; a draft that means it names it in layer_types
     body = model_config(body_raw)
     if body.vocab_size != target.vocab_size:
         raise ValueError(
