@@ -4,11 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slipstream.bench.loops import LOOP_GRAM, counts_until, loop_start
+from slipstream.bench.cut import counts_until
 from slipstream.config.sampling import SamplingParams
 from slipstream.flow.output import Statistics
 from slipstream.serve.completion import Completion
 from slipstream.serve.llm import LLM
+from slipstream.text.loops import LOOP_GRAM, loop_start
 from slipstream.text.prompts import PromptEntry
 
 NO_TASK = "(none)"

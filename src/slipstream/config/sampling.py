@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+MAX_TOP_K = 2**31
 MIN_TEMPERATURE = 1e-6  # logits over less than that leave the range of fp32, and their order with it
 
 
@@ -36,8 +37,8 @@ class SamplingParams:
             raise ValueError(f"temperature {self.temperature} is below {MIN_TEMPERATURE}; use 0, which is greedy")
         if not 0 < self.top_p <= 1:
             raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}; 1 turns it off")
-        if self.top_k < 0:
-            raise ValueError(f"top_k must be 0 (off) or more, not {self.top_k}")
+        if not 0 <= self.top_k < MAX_TOP_K:
+            raise ValueError(f"top_k must be 0 (off) or more and below {MAX_TOP_K}, not {self.top_k}")
         if not 0 <= self.min_p < 1:
             raise ValueError(f"min_p must be at least 0 (off) and below 1, not {self.min_p}")
         if self.max_tokens < 1:

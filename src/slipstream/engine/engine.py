@@ -31,6 +31,7 @@ class Engine:
     def __init__(self, config: EngineConfig, worker: Worker, *, clock: Clock) -> None:
         self.config, self.worker, self.clock = config, worker, clock
         self.speculation = config.speculation if worker.drafter is not None else PLAIN
+        worker.check(self.speculation)
         self.pages = Pages(config.num_pages, config.page_size)
         self.scheduler = Scheduler(config)
         self.running: dict[RequestId, Running] = {}
@@ -50,8 +51,7 @@ class Engine:
         """
         if self.busy:
             raise ValueError("requests are in flight; change steps, topk and draft_tokens when the engine is idle")
-        if self.worker.drafter is None and speculation.steps:
-            raise ValueError("there is no draft to speculate with; load one with draft=...")
+        self.worker.check(speculation)
         if speculation.num_tail_entries > self.config.speculation.num_tail_entries:
             raise ValueError(
                 f"a cycle of {speculation.num_tail_entries} drafted entries is more than this engine was sized for"

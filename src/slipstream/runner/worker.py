@@ -12,6 +12,7 @@ from slipstream.attention.pool import KVPool, slot_run
 from slipstream.attention.rows import attend_spans
 from slipstream.config.engine import EngineConfig
 from slipstream.config.model import ModelConfig
+from slipstream.config.speculation import Speculation
 from slipstream.draft.checkpoint import LoadedDraft
 from slipstream.draft.drafter import Drafter, Pending
 from slipstream.flow.batch import Batch
@@ -36,6 +37,20 @@ class Worker:
         self.drafter = drafter
         self.cycle = Cycle(target, self.pool, drafter, feature_ring=config.feature_ring)
         self._residents: dict[RequestId, Resident] = {}
+
+    def check(self, shape: Speculation) -> None:
+        """Refuse a cycle that this worker's draft cannot grow.
+
+        Raises:
+            ValueError: no draft, or fewer draft tokens to choose from than branches.
+        """
+        if shape.steps == 0:
+            return
+        if self.drafter is None:
+            raise ValueError("there is no draft to speculate with; load one with draft=...")
+        vocab_size = self.drafter.draft.model.config.draft_vocab_size
+        if shape.topk > vocab_size:
+            raise ValueError(f"topk {shape.topk} is more than the {vocab_size} tokens that the draft can say; lower it")
 
     @torch.inference_mode()
     def prefill(self, work: Prefill) -> int:

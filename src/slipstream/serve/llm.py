@@ -176,6 +176,8 @@ class LLM:
     def _request(self, prompt: str | Sequence[int], params: SamplingParams) -> "_Pending":
         if isinstance(prompt, str):
             return self._pending(prompt, self._encode(prompt, add_special_tokens=True), params)
+        if isinstance(prompt, int):
+            raise ValueError("a list of token ids is one prompt; give a list of prompts: [[...]]")
         self._check_ids(prompt)
         return self._pending(self.tokenizer.decode(list(prompt), skip_special_tokens=False), list(prompt), params)
 

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+
+from slipstream.text.loops import loop_start
 
 FILE = "conversations.safetensors"
 SMALL_VOCABULARY = 1 << 16
-LOOP_GRAM = 16  # an answer loops when it repeats a run of this many tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +78,8 @@ def pack(conversations: Iterable[Conversation]) -> Conversations:
     )
 
 
-def save(conversations: Conversations, path: Path) -> None:
-    """Write a file; ids take two bytes where the vocabulary allows."""
+def save(conversations: Conversations, path: Path, *, target: str = "") -> None:
+    """Write a file; ids take two bytes where the vocabulary allows. target: what marks the model that answered."""
     tokens_N = conversations.tokens_N
     small = not len(tokens_N) or int(tokens_N.max()) < SMALL_VOCABULARY
     tensors = {
@@ -88,12 +90,20 @@ def save(conversations: Conversations, path: Path) -> None:
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".part")
-    save_file(tensors, temporary)
+    save_file(tensors, temporary, metadata={"target": target})
     temporary.replace(path)
 
 
-def load(path: Path) -> Conversations:
-    """Read a file written by `save`."""
+def load(path: Path, *, target: str = "") -> Conversations:
+    """Read a file written by `save`.
+
+    Raises:
+        ValueError: another model answered.
+    """
+    with safe_open(path, framework="np") as file:
+        marked = (file.metadata() or {}).get("target", "")
+    if target and marked and marked != target:
+        raise ValueError(f"{path} holds the answers of another model; give another --data, or remove the file")
     tensors = load_file(path)
     return Conversations(
         tokens_N=tensors["tokens"].astype(np.int32),
@@ -104,14 +114,9 @@ def load(path: Path) -> Conversations:
 
 
 def until_loop(answer: NDArray[np.int32]) -> int:
-    """Tokens before the first run of LOOP_GRAM tokens that stood in the answer before; all where nothing repeats."""
-    seen: set[bytes] = set()
-    for start in range(len(answer) - LOOP_GRAM + 1):
-        gram = answer[start : start + LOOP_GRAM].tobytes()
-        if gram in seen:
-            return start
-        seen.add(gram)
-    return len(answer)
+    """Tokens before an answer's first loop; all where nothing repeats."""
+    start = loop_start(answer.tolist())
+    return len(answer) if start is None else start
 
 
 def without_loop(conversation: Conversation, *, tail: int) -> Conversation:

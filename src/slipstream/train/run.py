@@ -73,8 +73,8 @@ def training_data(target: OpenTarget, options: RunOptions, *, say: Say) -> Conve
     """The run's conversations, made unless they are there."""
     file = (options.conversations or options.out) / stored.FILE
     if not file.is_file():
-        stored.save(pack(make_conversations(target, options.data, say=say)), file)
-    found = stored.load(file)
+        stored.save(pack(make_conversations(target, options.data, say=say)), file, target=target.mark)
+    found = stored.load(file, target=target.mark)
     say(f"{len(found)} conversations, {found.num_answer_tokens:,} answer tokens, {int(found.cut_C.sum())} cut: {file}")
     return found
 
@@ -110,8 +110,8 @@ def held_out_data(target: OpenTarget, file: Path, options: RunOptions, *, say: S
     if not kept.is_file():
         data = replace(with_greedy_answers(options.data), prompts=(file,), caps=(), max_prompts=options.max_eval)
         data = replace(data, self_prompts=0)
-        stored.save(pack(make_conversations(target, data, say=say)), kept)
-    return stored.load(kept)
+        stored.save(pack(make_conversations(target, data, say=say)), kept, target=target.mark)
+    return stored.load(kept, target=target.mark)
 
 
 def make_trainer(

@@ -7,13 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from slipstream.draft.eagle3 import Eagle3Draft
 from slipstream.train.rate import Progress
 
 FILE = "state.pt"
 
 
 def save_state(
-    path: Path, draft: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress, ids_V: Tensor
+    path: Path, draft: Eagle3Draft, optimizer: torch.optim.Optimizer, progress: Progress, ids_V: Tensor
 ) -> None:
     """Write everything a resumed run needs; the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -21,6 +22,7 @@ def save_state(
     torch.save(
         {
             "draft": trained(draft),
+            "config": repr(draft.config),
             "optimizer": optimizer.state_dict(),
             "progress": asdict(progress),
             "target_ids": ids_V.cpu(),
@@ -42,12 +44,14 @@ def read_state(path: Path) -> dict[str, Any]:
     return torch.load(path, map_location="cpu", weights_only=True)
 
 
-def restore(state: dict[str, Any], draft: nn.Module, optimizer: torch.optim.Optimizer) -> Progress:
+def restore(state: dict[str, Any], draft: Eagle3Draft, optimizer: torch.optim.Optimizer) -> Progress:
     """Put a checkpoint into a draft and its optimizer.
 
     Raises:
         ValueError: the checkpoint is of another draft.
     """
+    if state["config"] != repr(draft.config):
+        raise ValueError("the checkpoint is of a draft with other options; resume with the options it was begun with")
     own = trained(draft)
     for name, value in own.items():
         if name not in state["draft"] or state["draft"][name].shape != value.shape:

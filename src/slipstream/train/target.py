@@ -1,5 +1,6 @@
 """Open the target that answers and teaches: model, tokenizer and template from one path."""
 
+import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,12 @@ class OpenTarget:
     tokenizer: Tokenizer
     template: ChatTemplate | None
     stop_ids: tuple[int, ...]
+
+    @property
+    def mark(self) -> str:
+        """A short name for the model's shape and words, to tell its answers from another model's."""
+        described = f"{self.model.config} {self.tokenizer.vocab_size} {self.stop_ids}"
+        return hashlib.sha256(described.encode()).hexdigest()[:16]
 
 
 def open_target(name: str, *, device: torch.device, dtype: torch.dtype) -> OpenTarget:

@@ -3,11 +3,11 @@
 import pytest
 
 from slipstream.bench.acceptance import NO_TASK, as_row, measure, summarise
-from slipstream.bench.loops import LOOP_GRAM
 from slipstream.config.sampling import SamplingParams
 from slipstream.flow.output import Statistics
 from slipstream.serve.completion import Completion
 from slipstream.serve.llm import LLM
+from slipstream.text.loops import LOOP_GRAM
 from slipstream.text.prompts import read_prompts
 from tests.unit.cli.world import World
 

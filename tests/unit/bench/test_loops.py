@@ -5,7 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from slipstream.bench.loops import LOOP_GRAM, counts_until, loop_start
+from slipstream.bench.cut import counts_until
+from slipstream.text.loops import LOOP_GRAM, loop_start
 from slipstream.train.accept import until_loop
 
 WORD = list(range(LOOP_GRAM))

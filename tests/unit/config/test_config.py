@@ -45,6 +45,7 @@ PARAMS = [
     ({"temperature": 1e-40}, "use 0"),
     ({"top_p": 0.0}, "top_p"),
     ({"top_k": -1}, "top_k"),
+    ({"top_k": 2**70}, "top_k"),
     ({"min_p": 1.0}, "min_p"),
     ({"max_tokens": 0}, "max_tokens"),
     ({"seed": -5}, "seed"),

@@ -125,6 +125,11 @@ def test_shapes_change_on_resident_models_and_tokens_do_not() -> None:
         engine.reconfigure(speculation(16, 4, 60))
 
 
+def test_more_branches_than_the_draft_has_tokens_are_refused() -> None:
+    with pytest.raises(ValueError, match="topk 81 is more than the 80 tokens"):
+        tiny_engine(speculation(1, 81, 81))
+
+
 def test_acceptance_does_not_depend_on_the_batch() -> None:
     prompts = some_prompts(5)
     together = answers(speculation(4), prompts, GREEDY)

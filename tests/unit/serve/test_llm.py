@@ -133,6 +133,8 @@ def test_one_impossible_prompt_stops_the_call_before_anything_runs(llm: LLM) -> 
         llm.generate([PROMPTS[0], "x " * 600], PARAMS)
     with pytest.raises(ValueError, match="conversation is empty"):
         llm.chat([[], [{"role": "user", "content": "hello"}]], PARAMS)
+    with pytest.raises(ValueError, match=r"give a list of prompts: \[\["):
+        llm.generate([1, 2, 3], PARAMS)  # type: ignore[list-item]
     with pytest.raises(ValueError, match="2 prompts"):
         llm.generate(PROMPTS[:2], [PARAMS])
 
