@@ -73,17 +73,9 @@ def summarise(completions: Sequence[Completion], tasks: Sequence[str]) -> Accept
 
 def as_row(found: Acceptance) -> dict[str, Any]:
     """The numbers, under their names."""
-    counts = found.whole
     return {
         "num_answers": found.num_answers,
-        "cycles": counts.cycles,
-        "proposed": counts.proposed,
-        "accepted": counts.accepted,
-        "emitted": counts.emitted,
-        "accept_length": counts.accept_length,
-        "accept_rate": counts.accept_rate,
-        "acceptance_by_position": counts.acceptance_by_position,
-        "histogram": counts.histogram,
+        **found.whole.named(),
         "accept_length_by_task": {task: each.accept_length for task, each in found.by_task.items()},
         "loop_rate": found.loop_rate,
         "accept_length_until_loop": found.accept_length_until_loop,

@@ -143,23 +143,13 @@ def summary_table(completions: Sequence[Completion], seconds: float) -> Table:
 
 def json_object(completion: Completion, *, load_s: float) -> dict[str, Any]:
     """One answer under the names of docs/measuring.md."""
-    counts = completion.statistics
     return {
         "prompt": completion.prompt,
         "text": completion.text,
         "token_ids": list(completion.token_ids),
         "finish_reason": completion.finish_reason,
         "usage": {"prompt_tokens": completion.num_prompt_tokens, "completion_tokens": len(completion.token_ids)},
-        "speculation": {
-            "cycles": counts.cycles,
-            "proposed": counts.proposed,
-            "accepted": counts.accepted,
-            "emitted": counts.emitted,
-            "accept_length": counts.accept_length,
-            "accept_rate": counts.accept_rate,
-            "acceptance_by_position": counts.acceptance_by_position,
-            "histogram": counts.histogram,
-        },
+        "speculation": completion.statistics.named(),
         "timing": {
             "load_s": load_s,
             "prefill_s": completion.prefill_s,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Any
 
 from slipstream.flow.request import RequestId
 
@@ -57,6 +58,15 @@ class Statistics:
     def acceptance_by_position(self) -> list[float]:
         """P(position i accepted | positions before i accepted), i from 1."""
         return [passed / reached if reached else 0.0 for passed, reached in zip(self.passed, self.reached, strict=True)]
+
+    def named(self) -> dict[str, Any]:
+        """Every number under its name."""
+        names = ("cycles", "proposed", "accepted", "emitted", "accept_length", "accept_rate")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "acceptance_by_position": self.acceptance_by_position,
+            "histogram": list(self.histogram),
+        }
 
     def record(self, *, kept: int, depth: int, proposed: int, trimmed: bool) -> None:
         """Count one cycle that kept `kept` tokens out of a tree of this depth."""
