@@ -39,7 +39,7 @@ demo: setup ## a real model answers, plain and speculatively (the first run down
 	$(BIN)/slipstream demo
 
 test: setup ## the tests that need neither a GPU nor real prompts
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(TEST_WORKERS)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n $(TEST_WORKERS) --dist worksteal
 
 test-slow: setup ## big comparisons and timing ratios; prompts from SLIPSTREAM_PROMPTS
 	$(BIN)/pytest -m slow -n 0 -s --timeout=0

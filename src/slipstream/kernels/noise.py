@@ -7,6 +7,7 @@ Shape letters: R rows, V token ids.
 """
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
@@ -15,7 +16,9 @@ MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
 HIGHEST_UNIFORM = 1 - 2.0**-24
 
 
-def gumbel_noise(seeds_R: Tensor, positions_R: Tensor, tokens_V: Tensor) -> Tensor:
+def gumbel_noise(
+    seeds_R: Int[Tensor, " r"], positions_R: Int[Tensor, " r"], tokens_V: Int[Tensor, " v"]
+) -> Float[Tensor, "r v"]:
     """Standard Gumbel noise [R, V] in fp32 for drawing the token at `positions_R`.
 
     seeds_R, positions_R, tokens_V: int64. The large values, which decide an argmax, keep full precision:

@@ -10,6 +10,7 @@ O own keys of each row (a tree path's tail).
 
 import torch
 import torch.nn.functional as F
+from jaxtyping import Float
 from torch import Tensor
 
 KEY_BLOCK = 256
@@ -23,7 +24,12 @@ def rotate_halves(x_THK: Tensor, cos_T1F: Tensor, sin_T1F: Tensor) -> Tensor:
     return rotated.to(x_THK.dtype)
 
 
-def attend_shared(q_RHK: Tensor, k_LGK: Tensor, v_LGK: Tensor, mask_RL: Tensor) -> Tensor:
+def attend_shared(
+    q_RHK: Float[Tensor, "r h k"],
+    k_LGK: Float[Tensor, "l g k"],
+    v_LGK: Float[Tensor, "l g k"],
+    mask_RL: Float[Tensor, "r l"],
+) -> Float[Tensor, "r h k"]:
     """Attention of rows that share one list of keys: [R, H, K].
 
     L is a multiple of KEY_BLOCK; mask_RL is added to the scores (0 or -inf) and leaves each row at least one key.
@@ -64,7 +70,12 @@ def attend_paths(q_RHK: Tensor, shared: tuple[Tensor, Tensor], own: tuple[Tensor
     return out.permute(1, 0, 2, 3).reshape(num_rows, num_heads, width)
 
 
-def attend_sdpa(q_RHK: Tensor, k_LGK: Tensor, v_LGK: Tensor, mask_RL: Tensor) -> Tensor:
+def attend_sdpa(
+    q_RHK: Float[Tensor, "r h k"],
+    k_LGK: Float[Tensor, "l g k"],
+    v_LGK: Float[Tensor, "l g k"],
+    mask_RL: Float[Tensor, "r l"],
+) -> Float[Tensor, "r h k"]:
     """The same attention through torch's fused kernels, for accelerators: [R, H, K]."""
     q, k, v = (x.transpose(0, 1).unsqueeze(0) for x in (q_RHK, k_LGK, v_LGK))
     mask = mask_RL.to(q.dtype)[None, None]
