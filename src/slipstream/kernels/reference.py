@@ -64,9 +64,7 @@ def attend_paths(q_RHK: Tensor, shared: tuple[Tensor, Tensor], own: tuple[Tensor
         shared_scores = _masked_scores(q_GMK, k_SGK, padded_mask)[:, :num_rows]
         scores = torch.cat((shared_scores, scores), dim=-1)
     weights = torch.softmax(scores, dim=-1).to(v_ROGK.dtype)  # [G, R, g, L]
-    out = _own_blocks(weights[..., num_shared:], v_ROGK)
-    if num_shared:
-        out = _shared_then_own(weights, v_SGK, v_ROGK)
+    out = _shared_then_own(weights, v_SGK, v_ROGK) if num_shared else _own_blocks(weights, v_ROGK)
     return out.permute(1, 0, 2, 3).reshape(num_rows, num_heads, width)
 
 
