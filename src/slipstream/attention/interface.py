@@ -3,14 +3,13 @@
 Shape letters: T packed tokens, H heads, G kv heads, K head width, C = (H + 2 G) K merged projection.
 """
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from torch import Tensor
 
 from slipstream.kernels.reference import rotate_halves
 
 
-@runtime_checkable
 class Normalise(Protocol):
     """A norm over the last dimension."""
 
@@ -19,7 +18,6 @@ class Normalise(Protocol):
         ...
 
 
-@runtime_checkable
 class AttentionShape(Protocol):
     """What a backend must know of an attention layer."""
 
@@ -40,7 +38,6 @@ class AttentionShape(Protocol):
         ...
 
 
-@runtime_checkable
 class RopeTable(Protocol):
     """Cosines and sines by position."""
 
@@ -49,7 +46,6 @@ class RopeTable(Protocol):
         ...
 
 
-@runtime_checkable
 class Attend(Protocol):
     """Everything between the merged projection and the output projection: q/k norm, RoPE, KV store, attention."""
 

@@ -29,7 +29,7 @@ class SequenceRows:
     stop: int
     run: SlotRun
     addresses: Tensor  # [R] where each row's entry is written
-    last: int  # highest address among them
+    last: int  # the last position that any row sees, counted as addresses are
     first: int = 0
     committed: int = 0  # with paths only
     paths: Tensor | None = None  # [R, P]
@@ -94,8 +94,7 @@ def key_mask(rows: SequenceRows, window: int | None) -> Tensor:
     newest_R = rows.addresses
     if rows.paths is not None:
         newest_R = rows.committed + (rows.paths != NO_ADDRESS).sum(1) - 1
-    last = rows.last if rows.paths is None else rows.committed + rows.paths.shape[1] - 1
-    num_keys = -(-(last + 1) // KEY_BLOCK) * KEY_BLOCK
+    num_keys = -(-(rows.last + 1) // KEY_BLOCK) * KEY_BLOCK
     keys_L = torch.arange(num_keys, device=newest_R.device)
     hidden_RL = keys_L > newest_R[:, None]
     if rows.first:

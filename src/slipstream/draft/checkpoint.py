@@ -20,8 +20,8 @@ from slipstream.draft.settings import draft_config, native_config
 from slipstream.draft.vocabulary import identity_ids, membership, offsets, target_ids
 from slipstream.parallel.group import Group, SoloGroup
 from slipstream.weights.folder import read_config
-from slipstream.weights.loader import Source, load_weights, place
-from slipstream.weights.reader import open_source
+from slipstream.weights.loader import load_weights, place
+from slipstream.weights.reader import TensorSource, open_source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ def _native_tensors(draft: Eagle3Draft, dtype: torch.dtype, *, own_embedding: st
     return tensors
 
 
-def _target_ids(config: DraftConfig, source: Source, present: set[str]) -> Tensor:
+def _target_ids(config: DraftConfig, source: TensorSource, present: set[str]) -> Tensor:
     if "d2t" in present:
         found = tuple(source.shape("d2t"))
         if found != (config.draft_vocab_size,):

@@ -52,7 +52,6 @@ def attend_paths(q_RHK: Tensor, shared: tuple[Tensor, Tensor], own: tuple[Tensor
     k_SGK, v_SGK = shared
     k_ROGK, v_ROGK = own
     num_groups, num_shared = k_SGK.shape[1], k_SGK.shape[0]
-    q_GMK, _ = _group_rows(q_RHK, num_groups, mask_RL)
     q_RGgK = _pad_dim(q_RHK.view(num_rows, num_groups, -1, width) * width**-0.5, 2)
     group = num_heads // num_groups
     own_scores = torch.stack(
@@ -60,7 +59,7 @@ def attend_paths(q_RHK: Tensor, shared: tuple[Tensor, Tensor], own: tuple[Tensor
     )
     scores = own_scores + mask_RL[:, None, num_shared:]
     if num_shared:
-        padded_mask = _pad_rows(mask_RL[:, :num_shared], q_GMK.shape[1] // group)
+        q_GMK, padded_mask = _group_rows(q_RHK, num_groups, mask_RL[:, :num_shared])
         shared_scores = _masked_scores(q_GMK, k_SGK, padded_mask)[:, :num_rows]
         scores = torch.cat((shared_scores, scores), dim=-1)
     weights = torch.softmax(scores, dim=-1).to(v_ROGK.dtype)  # [G, R, g, L]

@@ -10,8 +10,9 @@ from slipstream.config.model import ModelConfig
 from slipstream.models import llama, mistral, qwen2, qwen3
 from slipstream.models.decoder import Decoder
 from slipstream.parallel.group import Group, SoloGroup
-from slipstream.weights.loader import Source, load_weights, place
+from slipstream.weights.loader import load_weights, place
 from slipstream.weights.names import NameTable, decoder_names
+from slipstream.weights.reader import TensorSource
 
 
 class Build(Protocol):
@@ -53,7 +54,7 @@ def entry_of(config: ModelConfig) -> Entry:
 
 def load_target(
     config: ModelConfig,
-    source: Source,
+    source: TensorSource,
     *,
     device: torch.device,
     dtype: torch.dtype,

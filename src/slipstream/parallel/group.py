@@ -1,11 +1,10 @@
 """The group of ranks a layer is cut over; a layer is handed one and never asks the world."""
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from torch import Tensor
 
 
-@runtime_checkable
 class Group(Protocol):
     """A set of ranks that hold shares of the same layer."""
 

@@ -44,7 +44,7 @@ def load_models(
 ) -> tuple[Decoder, LoadedDraft | None]:
     """Load a target and a draft; on a CPU their weights end up packed for oneDNN.
 
-    max_position: how far positions may go, drafted ones included; sizes both RoPE tables.
+    max_position: the served context; sizes both RoPE tables.
     """
     source = open_source(model_path)
     target = load_target(config, source, device=device, dtype=dtype, max_position=max_position, on_tensor=on_tensor)
@@ -67,7 +67,7 @@ def load_models(
 
 
 def weight_bytes(config: ModelConfig, dtype: torch.dtype) -> int:
-    """Bytes of a target's parameters in `dtype`, to size a progress bar."""
+    """Bytes of a target's parameters in `dtype`."""
     total = 0
     for parts in entry_of(config).names(config).values():
         for part in parts:

@@ -1,34 +1,17 @@
 """Fill a module's parameters from a checkpoint; the first tensor that does not fit is named."""
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from slipstream.weights.names import IGNORED_SUFFIXES, NameTable, Part
-
-
-@runtime_checkable
-class Source(Protocol):
-    """A checkpoint read by tensor name."""
-
-    def names(self) -> tuple[str, ...]:
-        """Every tensor in the checkpoint."""
-        ...
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """One tensor's shape."""
-        ...
-
-    def read(self, name: str) -> Tensor:
-        """One tensor, on the CPU, in its stored dtype."""
-        ...
+from slipstream.weights.reader import TensorSource
 
 
 def load_weights(
     module: nn.Module,
-    source: Source,
+    source: TensorSource,
     table: NameTable,
     *,
     device: torch.device,
@@ -54,7 +37,7 @@ def load_weights(
         on_tensor(value.numel() * value.element_size())
 
 
-def check_names(source: Source, table: NameTable, also_known: Iterable[str] = ()) -> None:
+def check_names(source: TensorSource, table: NameTable, also_known: Iterable[str] = ()) -> None:
     """Compare a checkpoint with the names and shapes the model expects.
 
     Raises:
@@ -80,7 +63,7 @@ def place(module: nn.Module, name: str, value: Tensor) -> None:
     setattr(owner, leaf, nn.Parameter(value, requires_grad=False))
 
 
-def _check_part(source: Source, present: set[str], part: Part) -> None:
+def _check_part(source: TensorSource, present: set[str], part: Part) -> None:
     if part.name not in present:
         raise ValueError(
             f"the checkpoint lacks tensor {part.name!r} {list(part.shape)}; is it complete, and does config.json match?"
