@@ -1,4 +1,7 @@
-"""The group of ranks a layer is cut over; a layer is handed one and never asks the world."""
+"""The group of ranks a layer is cut over; a layer is handed one and never asks the world.
+
+Every collective carries the name of what it sums or gathers, so that a cycle's communication can be listed.
+"""
 
 from typing import Protocol
 
@@ -6,13 +9,28 @@ from torch import Tensor
 
 
 class Group(Protocol):
-    """A set of ranks that hold shares of the same layer."""
+    """A set of ranks that hold shares of the same layer. Collectives are called by all ranks in one order."""
 
-    rank: int
-    size: int
+    @property
+    def rank(self) -> int:
+        """This rank's place, from 0."""
+        ...
 
-    def all_reduce(self, x: Tensor) -> Tensor:
-        """Sum x over the ranks; every rank gets the result."""
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        ...
+
+    def all_reduce(self, x: Tensor, name: str) -> Tensor:
+        """Sum x over the ranks, in rank order; every rank gets the same bits. x may be overwritten."""
+        ...
+
+    def all_gather(self, x: Tensor, name: str) -> Tensor:
+        """Every rank's x, in rank order: [size, *x.shape]."""
+        ...
+
+    def broadcast(self, x: Tensor, name: str) -> Tensor:
+        """Rank 0's x; the others give a tensor of its shape and dtype, which may be overwritten."""
         ...
 
 
@@ -22,6 +40,14 @@ class SoloGroup:
     rank = 0
     size = 1
 
-    def all_reduce(self, x: Tensor) -> Tensor:
+    def all_reduce(self, x: Tensor, name: str) -> Tensor:
         """Return x: a sum over one rank."""
+        return x
+
+    def all_gather(self, x: Tensor, name: str) -> Tensor:
+        """Return x alone."""
+        return x[None]
+
+    def broadcast(self, x: Tensor, name: str) -> Tensor:
+        """Return x: it is rank 0's."""
         return x

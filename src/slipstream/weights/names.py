@@ -9,11 +9,30 @@ from slipstream.config.model import ModelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartCut:
+    """Elements [start, stop) along one dimension of a checkpoint tensor."""
+
+    dim: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One checkpoint tensor and the shape it must have."""
+    """One checkpoint tensor, the shape it must have and what is read of it."""
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # of the whole tensor
+    cut: PartCut | None = None  # a rank's share; None = all of it
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        """The shape of what is read."""
+        if self.cut is None:
+            return self.shape
+        sizes = list(self.shape)
+        sizes[self.cut.dim] = self.cut.stop - self.cut.start
+        return tuple(sizes)
 
 
 NameTable = dict[str, tuple[Part, ...]]  # our parameter -> its parts, stacked
