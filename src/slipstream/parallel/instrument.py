@@ -44,10 +44,8 @@ class Ledger:
     def rows(self) -> tuple[LedgerRow, ...]:
         """One row for each (stage, role, op, name)."""
         return tuple(
-            LedgerRow(
-                stage=stage, role=role, op=op, name=name, count=count, num_bytes=self._num_bytes[stage, role, op, name]
-            )
-            for (stage, role, op, name), count in self._counts.items()
+            LedgerRow(stage=stage, role=role, op=op, name=name, count=count, num_bytes=num_bytes)
+            for (stage, role, op, name), (count, num_bytes) in self._totals.items()
         )
 
     def clear(self) -> None:

@@ -23,19 +23,11 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     place: dict[str, Any] = {"env": environment, "cwd": ROOT}
-    commands = [
-        [
-            sys.executable,
-            "-m",
-            "tests.unit.parallel.ranks",
-            str(rank),
-            str(size),
-            str(folder / "store"),
-            str(folder / f"{rank}.pt"),
-        ]
+    program = [sys.executable, "-m", "tests.unit.parallel.ranks"]
+    processes = [
+        subprocess.Popen([*program, str(rank), str(size), str(folder / "store"), str(folder / f"{rank}.pt")], **place)
         for rank in range(size)
     ]
-    processes = [subprocess.Popen(command, env=environment, cwd=ROOT) for command in commands]
     try:
         assert [process.wait(SECONDS) for process in processes] == [0] * size
     finally:
