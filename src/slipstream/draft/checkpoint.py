@@ -18,7 +18,9 @@ from slipstream.draft.eagle3 import Eagle3Draft
 from slipstream.draft.names import EMBEDDINGS, LEGACY_NORMS, draft_names, embedding_name, optional_names, prefix_of
 from slipstream.draft.settings import draft_config, native_config
 from slipstream.draft.vocabulary import identity_ids, membership, offsets, target_ids
+from slipstream.parallel.cut import check_heads
 from slipstream.parallel.group import Group, SoloGroup
+from slipstream.weights.cut import cut_table
 from slipstream.weights.folder import read_config
 from slipstream.weights.loader import load_weights, place
 from slipstream.weights.reader import TensorSource, open_source
@@ -56,16 +58,20 @@ def load_draft(
     head: Tensor | None = None,
     convention: CaptureConvention = CaptureConvention.AUTO,
     group: Group | None = None,
+    embedding_group: Group | None = None,
 ) -> LoadedDraft:
-    """Build a draft and fill it from its checkpoint.
+    """Build a rank's share of a draft and fill it from its checkpoint.
 
-    embedding: the target's table [W, D], shared when the checkpoint has none or the same one. head: the target's head
-    [W, D], taken when the checkpoint has none and covers the whole vocabulary.
+    group: the ranks that the draft is cut over. embedding: the target's table [W, D], or this rank's rows of it where
+    embedding_group cuts it; shared when the checkpoint has none or the same one. head: the target's head, whole or cut
+    over `group`, taken when the checkpoint has none and covers the whole vocabulary.
 
     Raises:
-        ValueError: the checkpoint does not fit its config or the target; the first reason is named.
+        ValueError: the checkpoint does not fit its config, the target or the group; the first reason is named.
     """
-    config = read_draft_config(path, target=target, convention=convention)
+    config, group = read_draft_config(path, target=target, convention=convention), group or SoloGroup()
+    body = config.body
+    check_heads("the draft", num_heads=body.num_heads, num_kv_heads=body.num_kv_heads, size=group.size)
     source = open_source(path)
     present = set(source.names())
     ids_V = _target_ids(config, source, present)
@@ -78,7 +84,8 @@ def load_draft(
         legacy_norms=LEGACY_NORMS[0] in present,
     )
     with torch.device("meta"):
-        model = Eagle3Draft(config, group=group or SoloGroup(), max_position=max_position)
+        model = Eagle3Draft(config, group=group, max_position=max_position, embedding_group=embedding_group)
+    table = cut_table(table, body, group, whole=() if embedding_group else ("embed.weight",))
     load_weights(model, source, table, device=device, dtype=dtype, also_known=optional_names(present))
     shares = _place_embedding(model, embedding, own=own_embedding is not None)
     if not own_head:
@@ -163,7 +170,9 @@ def _target_ids(config: DraftConfig, source: TensorSource, present: set[str]) ->
 
 def _place_embedding(model: Eagle3Draft, embedding: Tensor | None, *, own: bool) -> bool:
     """Share the target's table where the checkpoint's is absent or the same; return whether it is shared."""
-    shape = (model.config.body.vocab_size, model.config.body.hidden_size)
+    shape = tuple(model.embed.weight.shape)
+    if embedding is not None and embedding.dtype != model.norm.weight.dtype:
+        embedding = embedding.to(model.norm.weight.dtype)  # a table of the draft's own, then
     if own:
         same = embedding is not None and tuple(embedding.shape) == shape and torch.equal(model.embed.weight, embedding)
         if not same:
@@ -182,6 +191,8 @@ def _place_head(model: Eagle3Draft, head: Tensor | None) -> None:
     shape = tuple(model.head.weight.shape)
     if model.config.tie_head:
         head = model.embed.weight.data
+    if head is not None and head.shape[0] == model.config.draft_vocab_size:
+        head = head[model.shard.span.start : model.shard.span.stop].to(model.norm.weight.dtype)
     if head is None or tuple(head.shape) != shape:
         raise ValueError(
             f"the draft has no lm_head.weight and no head of shape {list(shape)} can be shared; export it with its head"

@@ -20,6 +20,7 @@ from slipstream.config.speculation import Speculation
 from slipstream.draft.checkpoint import LoadedDraft
 from slipstream.draft.grow import Frontier, best_tree, candidate_scores, first_level, next_level
 from slipstream.verify.distribution import Sampling
+from slipstream.verify.shards import best_children, best_ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,9 +108,14 @@ class Drafter:
 
     def _best(self, normed_SD: Tensor, sampling: Sampling | None, positions_S: Tensor) -> Tensor:
         """The draft's token for each position, as a target id."""
-        ids_V = self.draft.target_ids
-        scores_SV = candidate_scores(self.draft.model.logits(normed_SD), sampling, positions_S, ids_V)
-        return ids_V[scores_SV.argmax(-1)]
+        scores_SV = self._scores(normed_SD, sampling, positions_S)
+        return self.draft.target_ids[best_ids(scores_SV, self.draft.model.shard)]
+
+    def _scores(self, normed_RD: Tensor, sampling: Sampling | None, positions_R: Tensor) -> Tensor:
+        """Scores [R, V / size] of this rank's part of the draft vocabulary."""
+        model = self.draft.model
+        own_ids_V = self.draft.target_ids[model.shard.span.start : model.shard.span.stop]
+        return candidate_scores(model.logits(normed_RD), sampling, positions_R, own_ids_V)
 
     def _tree(
         self,
@@ -122,8 +128,8 @@ class Drafter:
     ) -> TokenTree:
         model, ids_V, topk = self.draft.model, self.draft.target_ids, shape.topk
         root_S = torch.tensor(positions, device=tokens_S.device)
-        scores_SV = candidate_scores(model.logits(opening.normed_SD), sampling, root_S + 1, ids_V)
-        grown, frontier = first_level(scores_SV, topk)
+        scores_SV = self._scores(opening.normed_SD, sampling, root_S + 1)
+        grown, frontier = first_level(*best_children(scores_SV, topk, model.shard))
         repeated = None if sampling is None else sampling.repeat(topk)
         hidden_SkD = opening.next_SD[:, None].expand(-1, topk, -1)
         paths_SkP = root_S.new_empty(len(runs), topk, 0)
@@ -131,8 +137,10 @@ class Drafter:
             attend, paths_SkP = self._level_attend(runs, positions, frontier, paths_SkP, level)
             hidden = model(ids_V[frontier.tokens_Sk].flatten(), hidden_SkD.flatten(0, 1), attend)
             where_R = (root_S + level + 1).repeat_interleave(topk)
-            scores_RV = candidate_scores(model.logits(hidden.normed_TD), repeated, where_R, ids_V)
-            frontier = next_level(grown, frontier, scores_RV.view(len(runs), topk, -1))
+            scores_RV = self._scores(hidden.normed_TD, repeated, where_R)
+            logs_Rk, children_Rk = best_children(scores_RV, topk, model.shard)
+            square = (len(runs), topk, topk)
+            frontier = next_level(grown, frontier, logs_Rk.view(square), children_Rk.view(square))
             parent_Sk1 = frontier.parent_Sk[..., None]
             hidden_SkD = hidden.next_TD.view(len(runs), topk, -1).take_along_dim(parent_Sk1, dim=1)
         return best_tree(grown, tokens_S, ids_V, draft_tokens=shape.draft_tokens)

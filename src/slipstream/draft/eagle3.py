@@ -20,7 +20,8 @@ from slipstream.layers.linear import Linear
 from slipstream.layers.mlp import GatedMLP
 from slipstream.layers.norm import RMSNorm
 from slipstream.layers.rope import Rope
-from slipstream.parallel.group import Group
+from slipstream.parallel.cut import shard_of
+from slipstream.parallel.group import Group, SoloGroup
 
 
 class DraftHidden(NamedTuple):
@@ -66,24 +67,31 @@ class FirstLayer(nn.Module):
 class Eagle3Draft(nn.Module):
     """The draft model; the embedding is handed in, since it is usually the target's."""
 
-    def __init__(self, config: DraftConfig, *, group: Group, max_position: int) -> None:
-        """max_position: the target's served context, whatever the draft's config says."""
+    def __init__(
+        self, config: DraftConfig, *, group: Group, max_position: int, embedding_group: Group | None = None
+    ) -> None:
+        """max_position: the target's served context, whatever the draft's config says.
+
+        embedding_group: what the embedding is cut over; whole on every rank if left out.
+        """
         super().__init__()
-        self.config = config
+        self.config, self.group = config, group
         body = config.body
-        self.embed = Embedding(body.vocab_size, body.hidden_size)
+        self.embed = Embedding(body.vocab_size, body.hidden_size, group=embedding_group or SoloGroup())
         self.feature_norms = _feature_norms(config)
         self.fc = Linear(config.feature_size, body.hidden_size, bias=config.fc_bias)
         self.first = FirstLayer(config, group)
         self.rest = nn.ModuleList(DecoderLayer(body, index, group) for index in range(1, body.num_layers))
         self.norm = RMSNorm(body.hidden_size, eps=body.rms_norm_eps)
-        self.head = Linear(body.hidden_size, config.draft_vocab_size)
+        self.shard = shard_of(config.draft_vocab_size, group)  # the draft ids that this rank scores
+        self.head = Linear(body.hidden_size, len(self.shard.span))
         self.rope = Rope(
             body.rope, head_dim=body.head_dim, max_position=max_position, trained_position=body.max_position
         )
 
     def fuse(self, features_TF: Tensor) -> Tensor:
-        """Target features [T, F] to the draft's hidden width [T, D]."""
+        """Target features [T, F] to the draft's hidden width [T, D], in the draft's dtype."""
+        features_TF = features_TF.to(self.norm.weight.dtype)
         if self.config.fc_norm:
             chunks = features_TF.split(self.config.target_hidden_size, dim=-1)
             normed = [norm(chunk) for norm, chunk in zip(self.feature_norms, chunks, strict=True)]
@@ -101,7 +109,7 @@ class Eagle3Draft(nn.Module):
         return DraftHidden(normed_TD, normed_TD if self.config.norm_output else x_TD)
 
     def logits(self, normed_TD: Tensor) -> Tensor:
-        """Scores [T, V] over the draft vocabulary in fp32."""
+        """Scores [T, V / size] over this rank's part of the draft vocabulary in fp32."""
         return self.head(normed_TD).float()
 
 

@@ -49,20 +49,20 @@ class Frontier:
     parent_Sk: Tensor  # which node of the previous frontier each hangs below
 
 
-def first_level(scores_SV: Tensor, topk: int) -> tuple[Candidates, Frontier]:
-    """The root's children."""
-    logs_SV = scores_SV.log_softmax(-1)
-    best_Sk, tokens_Sk = logs_SV.topk(topk, dim=-1)
-    index_Sk = torch.arange(topk, device=tokens_Sk.device).expand(tokens_Sk.shape)
+def first_level(best_Sk: Tensor, tokens_Sk: Tensor) -> tuple[Candidates, Frontier]:
+    """The root's children: log-probabilities, best first, and draft ids (verify/shards.py chooses them)."""
+    index_Sk = torch.arange(tokens_Sk.shape[1], device=tokens_Sk.device).expand(tokens_Sk.shape)
     roots_Sk = torch.full_like(tokens_Sk, -1)
     grown = Candidates(tokens=[tokens_Sk], scores=[best_Sk], parents=[roots_Sk])
     return grown, Frontier(tokens_Sk, best_Sk, index_Sk, torch.zeros_like(tokens_Sk))
 
 
-def next_level(grown: Candidates, frontier: Frontier, scores_SkV: Tensor) -> Frontier:
-    """Grow every frontier node by its k best children; the k best of all are the next frontier."""
-    topk = scores_SkV.shape[1]
-    logs, tokens = scores_SkV.log_softmax(-1).topk(topk, dim=-1)
+def next_level(grown: Candidates, frontier: Frontier, logs: Tensor, tokens: Tensor) -> Frontier:
+    """Grow every frontier node by its k best children; the k best of all are the next frontier.
+
+    logs, tokens: [S, k, k] log-probabilities and draft ids of each node's children.
+    """
+    topk = tokens.shape[1]
     paths = (logs + frontier.scores_Sk[..., None]).flatten(1)
     start = sum(level.shape[1] for level in grown.tokens)
     grown.tokens.append(tokens.flatten(1))

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from slipstream.attention.interface import Attend, RopeTable
 from slipstream.layers.linear import Linear, RowLinear
 from slipstream.layers.norm import RMSNorm
+from slipstream.parallel.cut import kv_heads, query_heads
 from slipstream.parallel.group import Group
 
 
@@ -29,12 +30,14 @@ class Attention(nn.Module):
         norm_eps: float | None = None,
         window: int | None = None,
     ) -> None:
-        """norm_eps: give queries and keys an RMS norm a head (Qwen3)."""
+        """num_heads, num_kv_heads: of the whole layer; norm_eps: give queries and keys an RMS norm a head (Qwen3)."""
         super().__init__()
-        self.index, self.window = index, window
-        self.num_heads, self.num_kv_heads, self.head_dim = num_heads, num_kv_heads, head_dim
-        self.qkv = Linear(input_size, (num_heads + 2 * num_kv_heads) * head_dim, bias=qkv_bias)
-        self.output = RowLinear(num_heads * head_dim, output_size, group=group, bias=output_bias)
+        self.index, self.window, self.head_dim = index, window, head_dim
+        self.num_heads = len(query_heads(num_heads, group.rank, group.size))  # this rank's own
+        self.num_kv_heads = len(kv_heads(num_kv_heads, group.rank, group.size))
+        num_columns = self.num_heads * head_dim
+        self.qkv = Linear(input_size, num_columns + 2 * self.num_kv_heads * head_dim, bias=qkv_bias)
+        self.output = RowLinear(num_columns, output_size, group=group, name="attention", bias=output_bias)
         self.query_norm = None if norm_eps is None else RMSNorm(head_dim, eps=norm_eps)
         self.key_norm = None if norm_eps is None else RMSNorm(head_dim, eps=norm_eps)
 

@@ -32,25 +32,33 @@ class Linear(nn.Module):
 
     def forward(self, x_TI: Tensor) -> Tensor:
         """Map [T, I] to [T, O]."""
+        return self.apply_weight(x_TI, self.bias)
+
+    def apply_weight(self, x_TI: Tensor, bias: Tensor | None) -> Tensor:
+        """Map [T, I] to [T, O] with this bias or none."""
         if self.packed is None:
-            return F.linear(x_TI, self.weight, self.bias)
+            return F.linear(x_TI, self.weight, bias)
         num_rows = x_TI.shape[0]
         if num_rows >= MIN_PACKED_ROWS:
-            return packed_linear(x_TI, self.packed, self.bias)
+            return packed_linear(x_TI, self.packed, bias)
         padded = F.pad(x_TI, (0, 0, 0, MIN_PACKED_ROWS - num_rows))
-        return packed_linear(padded, self.packed, self.bias)[:num_rows]
+        return packed_linear(padded, self.packed, bias)[:num_rows]
 
 
 class RowLinear(Linear):
     """A linear layer cut along its inputs: every rank holds a partial sum."""
 
-    def __init__(self, num_in: int, num_out: int, *, group: Group, bias: bool = False) -> None:
+    def __init__(self, num_in: int, num_out: int, *, group: Group, name: str, bias: bool = False) -> None:
+        """num_in: this rank's inputs. name: of the sum, in a list of a cycle's collectives."""
         super().__init__(num_in, num_out, bias=bias)
-        self.group = group
+        self.group, self.name = group, name
 
     def forward(self, x_TI: Tensor) -> Tensor:
-        """Map [T, I / size] to [T, O], summed over the group."""
-        return self.group.all_reduce(super().forward(x_TI))  # moves 2 * T * O elements; none alone
+        """Map [T, I / size] to [T, O], summed over the group; the bias, which every rank holds, is added once."""
+        if self.group.size == 1:
+            return super().forward(x_TI)
+        total_TO = self.group.all_reduce(self.apply_weight(x_TI, None), self.name)
+        return total_TO if self.bias is None else total_TO + self.bias
 
 
 def can_pack(weight: Tensor) -> bool:

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slipstream.layers.linear import Linear, RowLinear
+from slipstream.parallel.cut import span_of
 from slipstream.parallel.group import Group
 
 
@@ -15,8 +16,9 @@ class GatedMLP(nn.Module):
 
     def __init__(self, hidden_size: int, intermediate_size: int, *, group: Group) -> None:
         super().__init__()
-        self.gate_up = Linear(hidden_size, 2 * intermediate_size)
-        self.down = RowLinear(intermediate_size, hidden_size, group=group)
+        own_size = len(span_of(intermediate_size, group.rank, group.size))
+        self.gate_up = Linear(hidden_size, 2 * own_size)
+        self.down = RowLinear(own_size, hidden_size, group=group, name="mlp")
 
     def forward(self, x_TD: Tensor) -> Tensor:
         """Map [T, D] to [T, D]."""

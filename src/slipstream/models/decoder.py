@@ -2,7 +2,7 @@
 
 A captured hidden state is named "after k layers" (k in 0..N): the residual stream, before any norm.
 
-Shape letters: T packed tokens, D hidden, V vocabulary, F = captures * D feature width.
+Shape letters: T packed tokens, D hidden, V vocabulary, F = captures * D feature width; size: ranks of the group.
 """
 
 from typing import NamedTuple
@@ -17,6 +17,7 @@ from slipstream.layers.embedding import Embedding
 from slipstream.layers.linear import Linear
 from slipstream.layers.norm import RMSNorm
 from slipstream.layers.rope import Rope
+from slipstream.parallel.cut import Shard, shard_of
 from slipstream.parallel.group import Group
 
 
@@ -25,6 +26,7 @@ class Hidden(NamedTuple):
 
     final_TD: Tensor  # after the final norm: feeds the head
     features_TF: Tensor | None  # captured residual streams, low to high; None when nothing is captured
+    tag_1D: Tensor | None = None  # what came with the tokens, summed over the ranks
 
 
 class Decoder(nn.Module):
@@ -35,28 +37,37 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.captures: tuple[int, ...] = ()
-        self.embed = Embedding(config.vocab_size, config.hidden_size)
+        self.group = group
+        self.embed = Embedding(config.vocab_size, config.hidden_size, group=group)
         self.layers = nn.ModuleList(DecoderLayer(config, index, group) for index in range(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.head = Linear(config.hidden_size, config.vocab_size)
+        self.head = Linear(config.hidden_size, len(self.embed.span))
         if config.tie_embeddings:
             self.head.weight = self.embed.weight
         self.rope = Rope(
             config.rope, head_dim=config.head_dim, max_position=max_position, trained_position=config.max_position
         )
 
-    def forward(self, tokens_T: Tensor, attend: Attend) -> Hidden:
-        """Run packed tokens; positions live in `attend`, which rotates queries and keys."""
-        x_TD = self.embed(tokens_T)
+    def forward(self, tokens_T: Tensor, attend: Attend, tag_1D: Tensor | None = None) -> Hidden:
+        """Run packed tokens; positions live in `attend`, which rotates queries and keys.
+
+        tag_1D: a row that the ranks want summed; it rides on the embedding's own sum.
+        """
+        x_TD, tag_1D = self.embed.with_tag(tokens_T, tag_1D)
         captured = [x_TD] if 0 in self.captures else []
         for index, layer in enumerate(self.layers):
             x_TD = layer(x_TD, attend, self.rope)
             if index + 1 in self.captures:
                 captured.append(x_TD)
-        return Hidden(self.norm(x_TD), torch.cat(captured, dim=-1) if captured else None)
+        return Hidden(self.norm(x_TD), torch.cat(captured, dim=-1) if captured else None, tag_1D)
+
+    @property
+    def shard(self) -> Shard:
+        """The part of the vocabulary that this rank's head scores."""
+        return shard_of(self.config.vocab_size, self.group)
 
     def logits(self, final_TD: Tensor) -> Tensor:
-        """Scores [T, V] in fp32 for rows of `final_TD`."""
+        """Scores [T, V / size] in fp32 for rows of `final_TD`: of the ids in `shard`."""
         return self.head(final_TD).float()
 
     def capture(self, captures: tuple[int, ...]) -> None:

@@ -9,7 +9,10 @@ import torch
 from slipstream.config.model import ModelConfig
 from slipstream.models import llama, mistral, qwen2, qwen3
 from slipstream.models.decoder import Decoder
+from slipstream.parallel.cut import check_heads
 from slipstream.parallel.group import Group, SoloGroup
+from slipstream.weights.cut import cut_table
+from slipstream.weights.dummy import fill_dummy
 from slipstream.weights.loader import load_weights, place
 from slipstream.weights.names import NameTable, decoder_names
 from slipstream.weights.reader import TensorSource
@@ -62,16 +65,18 @@ def load_target(
     group: Group | None = None,
     on_tensor: Callable[[int], None] = lambda num_bytes: None,
 ) -> Decoder:
-    """Build a target and fill it from a checkpoint; nothing is held twice.
+    """Build a rank's share of a target and fill it from a checkpoint; nothing is held twice.
 
     Raises:
-        ValueError: unknown architecture, or the checkpoint does not fit the config.
+        ValueError: unknown architecture, heads that the group cannot share, or the checkpoint does not fit the config.
     """
-    entry = entry_of(config)
+    entry, group = entry_of(config), group or SoloGroup()
+    check_heads("the target", num_heads=config.num_heads, num_kv_heads=config.num_kv_heads, size=group.size)
     with torch.device("meta"):
-        model = entry.build(config, group=group or SoloGroup(), max_position=max_position)
+        model = entry.build(config, group=group, max_position=max_position)
+    table = cut_table(entry.names(config), config, group)
     tied = ("lm_head.weight",) if config.tie_embeddings else ()
-    load_weights(model, source, entry.names(config), device=device, dtype=dtype, also_known=tied, on_tensor=on_tensor)
+    load_weights(model, source, table, device=device, dtype=dtype, also_known=tied, on_tensor=on_tensor)
     if config.tie_embeddings:
         place(model, "head.weight", model.embed.weight.data)
     model.rope.to(device)
@@ -79,12 +84,19 @@ def load_target(
 
 
 def dummy_target(
-    config: ModelConfig, *, device: torch.device, dtype: torch.dtype, max_position: int, seed: int = 0
+    config: ModelConfig,
+    *,
+    device: torch.device,
+    dtype: torch.dtype,
+    max_position: int,
+    seed: int = 0,
+    group: Group | None = None,
 ) -> Decoder:
     """A target with small random weights, for tests and for timing shapes without a checkpoint."""
-    model = entry_of(config).build(config, group=SoloGroup(), max_position=max_position)
-    generator = torch.Generator().manual_seed(seed)
-    for name, parameter in model.named_parameters():
-        fill = torch.randn(parameter.shape, generator=generator) * 0.05
-        parameter.data = fill + 1 if name.endswith("norm.weight") else fill
-    return model.to(device=device, dtype=dtype).eval()
+    with torch.device("meta"):
+        model = entry_of(config).build(config, group=group or SoloGroup(), max_position=max_position)
+    fill_dummy(model, device=device, dtype=dtype, seed=seed, group=group)
+    if config.tie_embeddings:
+        place(model, "head.weight", model.embed.weight.data)
+    model.rope.to(device)
+    return model.eval()

@@ -5,6 +5,8 @@ Heads are never split. A width that the ranks do not divide is cut unevenly, in 
 
 from dataclasses import dataclass
 
+from slipstream.parallel.group import Group
+
 BLOCK = 16
 
 
@@ -17,6 +19,25 @@ class Span:
 
     def __len__(self) -> int:
         return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """A rank's part of a vocabulary."""
+
+    group: Group
+    span: Span  # the ids it scores
+    total: int
+
+    @property
+    def first(self) -> int:
+        """The lowest of its ids."""
+        return self.span.start
+
+
+def shard_of(total: int, group: Group) -> Shard:
+    """This rank's part of a vocabulary of `total` ids."""
+    return Shard(group, span_of(total, group.rank, group.size), total)
 
 
 def span_of(total: int, rank: int, size: int) -> Span:

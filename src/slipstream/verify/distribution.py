@@ -14,6 +14,8 @@ from torch import Tensor
 
 from slipstream.config.sampling import SamplingParams
 from slipstream.kernels.noise import gumbel_noise
+from slipstream.parallel.cut import Shard
+from slipstream.verify.shards import best_ids, whole_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +59,25 @@ def sampling_rows(
 
 
 def draw(
-    logits_RV: Float[Tensor, "r v"], sampling: Sampling | None, positions_R: Int[Tensor, " r"]
+    logits_RV: Float[Tensor, "r v"],
+    sampling: Sampling | None,
+    positions_R: Int[Tensor, " r"],
+    shard: Shard | None = None,
 ) -> Int[Tensor, " r"]:
-    """The target's token for each row; positions_R: where that token will stand."""
+    """The target's token for each row; positions_R: where that token will stand.
+
+    shard: the part of the vocabulary that the logits score; all of it if left out. The ranks exchange each shard's
+    best alone, unless a filter needs whole rows.
+    """
     if sampling is None:
-        return logits_RV.argmax(-1)
-    tokens_V = torch.arange(logits_RV.shape[1], device=logits_RV.device)
+        return best_ids(logits_RV, shard)
+    if sampling.filtered:
+        logits_RV, shard = whole_rows(logits_RV, shard), None
+    first = 0 if shard is None else shard.first
+    tokens_V = torch.arange(first, first + logits_RV.shape[1], device=logits_RV.device)
     scores_RV = filtered_scores(logits_RV, sampling)
     noised_RV = scores_RV + gumbel_noise(sampling.seeds_R, positions_R, tokens_V)
-    return torch.where(sampling.sampled_R, noised_RV.argmax(-1), logits_RV.argmax(-1))
+    return best_ids(torch.where(sampling.sampled_R[:, None], noised_RV, logits_RV), shard)
 
 
 def filtered_scores(logits_RV: Float[Tensor, "r v"], sampling: Sampling) -> Float[Tensor, "r v"]:

@@ -31,7 +31,9 @@ def _cut(name: str, parts: tuple[Part, ...], config: ModelConfig, group: Group) 
         return tuple(_take(part, 0, span) for part, span in zip(parts, spans, strict=True))
     if name.endswith("attention.output.weight"):
         query = query_heads(config.num_heads, group.rank, group.size)
-        return tuple(_take(part, 1, Span(query.start * config.head_dim, query.stop * config.head_dim)) for part in parts)
+        return tuple(
+            _take(part, 1, Span(query.start * config.head_dim, query.stop * config.head_dim)) for part in parts
+        )
     for suffixes, dim in ((ROWS, 0), (COLUMNS, 1)):
         if name.endswith(suffixes):
             return tuple(_take(part, dim, span_of(part.shape[dim], group.rank, group.size)) for part in parts)

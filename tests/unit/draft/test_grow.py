@@ -9,6 +9,7 @@ from slipstream.config.sampling import SamplingParams
 from slipstream.draft.grow import best_tree, candidate_scores, first_level, next_level
 from slipstream.kernels.noise import gumbel_noise
 from slipstream.verify.distribution import draw, sampling_rows
+from slipstream.verify.shards import best_children
 
 VOCAB, TOPK = 7, 3
 
@@ -36,10 +37,11 @@ def expected_tree(steps: int, draft_tokens: int) -> set[tuple[int, ...]]:
 
 
 def grow(steps: int, draft_tokens: int) -> tuple[set[tuple[int, ...]], torch.Tensor]:
-    grown, frontier = first_level(log_probabilities(())[None], TOPK)
+    grown, frontier = first_level(*best_children(log_probabilities(())[None], TOPK, None))
     paths = [(int(token),) for token in frontier.tokens_Sk[0]]
     for _ in range(1, steps):
-        frontier = next_level(grown, frontier, torch.stack([log_probabilities(path) for path in paths])[None])
+        logs, tokens = best_children(torch.stack([log_probabilities(path) for path in paths]), TOPK, None)
+        frontier = next_level(grown, frontier, logs[None], tokens[None])
         parents = [int(parent) for parent in frontier.parent_Sk[0]]
         paths = [(*paths[p], int(t)) for p, t in zip(parents, frontier.tokens_Sk[0], strict=True)]
     tree = best_tree(grown, torch.tensor([99]), torch.arange(VOCAB) + 10, draft_tokens=draft_tokens)
@@ -63,8 +65,9 @@ def test_certain_children_never_push_out_their_parents() -> None:
     """A probability of exactly 1 gives parent and child the same score."""
     sure = torch.full((VOCAB,), -math.inf)
     sure[2] = 0.0
-    grown, frontier = first_level(sure[None], 2)
-    frontier = next_level(grown, frontier, torch.stack((sure, sure))[None])
+    grown, frontier = first_level(*best_children(sure[None], 2, None))
+    logs, tokens = best_children(torch.stack((sure, sure)), 2, None)
+    frontier = next_level(grown, frontier, logs[None], tokens[None])
     tree = best_tree(grown, torch.tensor([0]), torch.arange(VOCAB), draft_tokens=2)
     assert tree.parents_SN[0].tolist() == [-1, 0, 1]
     assert tree.depths_SN[0].tolist() == [0, 1, 2]

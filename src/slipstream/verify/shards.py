@@ -1,0 +1,64 @@
+"""Choices over a vocabulary that is cut over ranks: what travels is each shard's best, never its logits.
+
+Shape letters: R rows, V a shard's vocabulary, W the whole one, k children.
+"""
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from slipstream.parallel.cut import Shard, span_of
+
+LOW_BITS = 0xFFFFFFFF
+
+
+def best_ids(scores_RV: Float[Tensor, "r v"], shard: Shard | None) -> Int[Tensor, " r"]:
+    """argmax over the whole vocabulary; without a shard the scores are of all of it. Equal scores: the lowest id.
+
+    A score and its id travel as one integer whose order is the score's, so the ranks need one small gather and,
+    given the same numbers, all decide the same.
+    """
+    local_R = scores_RV.argmax(-1)
+    if shard is None or shard.group.size == 1:
+        return local_R
+    values_R = scores_RV.gather(1, local_R[:, None])[:, 0].float()
+    keys_R = (sortable(values_R) << 32) | (LOW_BITS - (local_R + shard.first))
+    best_R = shard.group.all_gather(keys_R, "best token").amax(0)
+    return LOW_BITS - (best_R & LOW_BITS)
+
+
+def best_children(
+    scores_RV: Float[Tensor, "r v"], topk: int, shard: Shard | None
+) -> tuple[Float[Tensor, "r k"], Int[Tensor, "r k"]]:
+    """The k likeliest ids of each row with their log-probabilities over the whole vocabulary, best first."""
+    if shard is None or shard.group.size == 1:
+        best_Rk, ids_Rk = scores_RV.log_softmax(-1).topk(topk, dim=-1)
+        return best_Rk, ids_Rk
+    own = min(topk, scores_RV.shape[1])
+    values_Rk, ids_Rk = scores_RV.topk(own, dim=-1)
+    packed = scores_RV.new_full((scores_RV.shape[0], 2 * topk + 1), float("-inf"))
+    packed[:, :own], packed[:, topk : topk + own] = values_Rk, (ids_Rk + shard.first).float()
+    packed[:, -1] = scores_RV.logsumexp(-1)
+    everyone = shard.group.all_gather(packed, "best children")
+    values_RC = everyone[:, :, :topk].transpose(0, 1).flatten(1)
+    ids_RC = everyone[:, :, topk:-1].transpose(0, 1).flatten(1)
+    best_Rk, chosen_Rk = values_RC.topk(topk, dim=-1)
+    return best_Rk - everyone[:, :, -1].logsumexp(0)[:, None], ids_RC.gather(1, chosen_Rk).long()
+
+
+def whole_rows(logits_RV: Float[Tensor, "r v"], shard: Shard | None) -> Float[Tensor, "r w"]:
+    """The rows over the whole vocabulary: only a filtered distribution (top-k, top-p, min-p) needs them."""
+    if shard is None or shard.group.size == 1:
+        return logits_RV
+    size = shard.group.size
+    widths = [len(span_of(shard.total, rank, size)) for rank in range(size)]
+    padded = F.pad(logits_RV, (0, max(widths) - logits_RV.shape[1]))
+    shards = shard.group.all_gather(padded, "filtered logits")
+    return torch.cat([part[:, :width] for part, width in zip(shards, widths, strict=True)], dim=1)
+
+
+def sortable(values_R: Float[Tensor, " r"]) -> Int[Tensor, " r"]:
+    """32-bit integers (in int64) that are ordered as the fp32 values are."""
+    bits_R = values_R.contiguous().view(torch.int32).long()
+    return torch.where(bits_R < 0, bits_R ^ 0x7FFFFFFF, bits_R)
