@@ -1,53 +1,96 @@
-"""One gloo rank of test_distributed.py: run every collective once and save what came out.
+"""One rank of a group of small processes: `python -m tests.unit.parallel.ranks FOLDER RANK SIZE WAYS...`. No torch.
 
-python ranks.py RANK SIZE STORE OUT
+The ranks meet in a folder. A rank runs cycles until told otherwise by a file: `FOLDER/do-RANK` holds `raise` or `hang`.
 """
 
+import ctypes
+import json
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
-import torch
-import torch.distributed as dist
+from slipstream.parallel.heartbeat import Peer, new_token, open_socket, this_peer
+from slipstream.parallel.ring import DecisionRing
+from slipstream.parallel.roll import Limits
+from slipstream.parallel.stamps import Stage, Stamps
+from slipstream.parallel.watchdog import Watchdog
 
-from slipstream.parallel.distributed import RankGroup, SumOrder, rank_group
-
-DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.bool)
-
-
-def share(rank: int, dtype: torch.dtype) -> torch.Tensor:
-    """What a rank brings: numbers whose float sums depend on the order."""
-    generator = torch.Generator().manual_seed(rank)
-    numbers = torch.randn(5, 7, generator=generator) * 10.0 ** torch.randint(-3, 4, (5, 7), generator=generator)
-    return (numbers > 0) if dtype is torch.bool else numbers.to(dtype)
+LIMITS = Limits(interval_s=0.1, limit_s=1.2, load_limit_s=5, grace_s=0.5, interrupt_s=0.7)
+STEP_S = 0.02
 
 
-def collectives(group: RankGroup, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    mine = share(group.rank, dtype)
-    return {
-        "all_reduce": group.all_reduce(mine.clone(), "sum").clone(),
-        "all_gather": group.all_gather(mine.clone(), "gather"),
-        "broadcast": group.broadcast(mine.clone(), "broadcast").clone(),
-        "strided": group.all_reduce(mine.clone().t(), "sum of a transposed tensor").clone(),
-        "empty": group.all_gather(mine[:0], "gather nothing"),
-    }
+def main(folder: Path, rank: int, size: int, host_names: list[str]) -> None:
+    sock = open_socket("127.0.0.1")
+    me = this_peer(rank, sock)
+    if host_names:
+        me = replace(me, host_name=host_names[rank])
+    publish(folder / f"peer-{rank}", me.as_text())
+    if rank == 0:
+        publish(folder / "token", new_token().hex())
+    group = [Peer.from_text(await_text(folder / f"peer-{each}")) for each in range(size)]
+    token = bytes.fromhex(await_text(folder / "token"))
+    stamps, ring = Stamps(), DecisionRing()
+    watchdog = Watchdog(
+        rank, group, sock=sock, token=token, stamps=stamps, ring=ring, ring_path=folder / "rings", limits=LIMITS
+    )
+    watchdog.start()
+    watchdog.wait_for_all(10)
+    publish(folder / f"ready-{rank}", "")
+    try:
+        run(folder, rank, stamps, ring)
+    except Exception as error:
+        raise watchdog.blame(error) from error
+    watchdog.stop()
 
 
-def main(rank: int, size: int, store: str, out: Path) -> None:
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size)
-    group = rank_group()
-    found: dict[str, object] = {str(dtype): collectives(group, dtype) for dtype in DTYPES}
-    with torch.inference_mode():
-        found["inference"] = collectives(group, torch.float32)["all_reduce"].clone()
-    backend = RankGroup(group.process_group, order=SumOrder.BACKEND)
-    found["backend"] = backend.all_reduce(share(rank, torch.float32), "sum in any order")
-    pair = dist.new_group([size - 2, size - 1])  # its rank 0 is not the world's
-    if rank >= size - 2:
-        inner = rank_group(pair)
-        found["pair"] = (inner.rank, inner.size, inner.broadcast(torch.tensor([rank]), "who is first").clone())
-    torch.save(found, out)
-    dist.barrier()
-    dist.destroy_process_group()
+def run(folder: Path, rank: int, stamps: Stamps, ring: DecisionRing) -> None:
+    """Cycles in lockstep would need collectives; these go on by the clock, until a file says otherwise."""
+    orders = folder / f"do-{rank}"
+    for cycle in range(1, 10_000):
+        stamps.begin(cycle)
+        stamps.mark(Stage.PROPOSE)
+        ring.append(cycle, Stage.PROPOSE, drafted=(1, 2, 3))
+        time.sleep(STEP_S)
+        stamps.mark(Stage.VERIFY)
+        if orders.exists():
+            obey(orders.read_text())
+            return
+        stamps.mark(Stage.ACCEPT)
+        stamps.mark(Stage.IDLE)
+
+
+def obey(order: str) -> None:
+    if order == "raise":
+        raise OSError("the disk of rank is on fire")
+    if order == "hang":
+        hang()
+
+
+def hang() -> None:
+    """Lock a C mutex twice: neither a signal nor Python can end it."""
+    mutex = ctypes.create_string_buffer(128)
+    libc = ctypes.CDLL(None)
+    libc.pthread_mutex_init(mutex, None)
+    for _ in range(2):
+        libc.pthread_mutex_lock(mutex)
+
+
+def publish(path: Path, text: str) -> None:
+    """Write a file that appears whole."""
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text)
+    partial.rename(path)
+
+
+def await_text(path: Path, seconds: float = 20) -> str:
+    ends = time.monotonic() + seconds
+    while not path.exists():
+        if time.monotonic() > ends:
+            raise TimeoutError(path.name)
+        time.sleep(0.01)
+    return path.read_text()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], Path(sys.argv[4]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4]))
