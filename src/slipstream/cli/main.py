@@ -52,8 +52,14 @@ VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
         "acceptance": Verb(module="bench", function="acceptance", help="Accept length over a set of prompts."),
         "cpu": Verb(module="bench", function="cpu", help="Plain and speculative speed beside transformers'."),
     },
+    "doctor": {
+        "nccl": Verb(module="doctor", function="nccl", help="Links between GPUs, all-reduce latency, what to set."),
+    },
 }
-GROUP_HELP = {"bench": "Measure, and print what was measured under its name."}
+GROUP_HELP = {
+    "bench": "Measure, and print what was measured under its name.",
+    "doctor": "Examine this machine and say what to set.",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
