@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from slipstream.doctor.ranks import Ending, run_ranks
 
@@ -62,14 +63,20 @@ def probe(setting: Setting, *, device: str, tp: int, sizes: Sequence[int], timeo
     environment = {"NCCL_PROTO": None, **({setting.variable: setting.value} if setting.variable else {})}
     arguments = ("--device", device, "--path", setting.path, "--sizes", ",".join(map(str, sizes)))
     outcome = run_ranks((*PROBE, *arguments), size=tp, timeout_s=timeout_s, environment=environment)
+    found = _printed(outcome.output)  # rank 0 prints when all are done measuring, however they end afterwards
+    if found is not None and found["reason"]:
+        return _without(setting, Health.UNAVAILABLE, found["reason"])
+    if found is not None:
+        return Latency(setting=setting, health=Health.OK, us=tuple(found["us"]), reason="")
     if outcome.ending is Ending.HUNG:
         return _without(setting, Health.HUNG, f"no end after {timeout_s:g} s")
-    if outcome.ending is Ending.FAILED:
-        return _without(setting, Health.FAILED, outcome.error[:SEEN_ERROR])
-    found = json.loads(outcome.output.splitlines()[-1])
-    if found["reason"]:
-        return _without(setting, Health.UNAVAILABLE, found["reason"])
-    return Latency(setting=setting, health=Health.OK, us=tuple(found["us"]), reason="")
+    return _without(setting, Health.FAILED, outcome.error[:SEEN_ERROR] or "it ended without a result")
+
+
+def _printed(output: str) -> dict[str, Any] | None:
+    """The probe's line; libraries may have printed others."""
+    lines = [line for line in output.splitlines() if line.startswith('{"us"')]
+    return json.loads(lines[-1]) if lines else None
 
 
 def _without(setting: Setting, health: Health, reason: str) -> Latency:
