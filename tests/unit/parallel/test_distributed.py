@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.unit.parallel.ranks import DTYPES, share
+from tests.unit.parallel.gloo_ranks import DTYPES, share
 
 ROOT = Path(__file__).resolve().parents[3]
 SECONDS = 120
@@ -23,7 +23,7 @@ def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     paths = os.pathsep.join([str(ROOT), str(ROOT / "src")])
     environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     place: dict[str, Any] = {"env": environment, "cwd": ROOT}
-    program = [sys.executable, "-m", "tests.unit.parallel.ranks"]
+    program = [sys.executable, "-m", "tests.unit.parallel.gloo_ranks"]
     processes = [
         subprocess.Popen([*program, str(rank), str(size), str(folder / "store"), str(folder / f"{rank}.pt")], **place)
         for rank in range(size)
