@@ -162,8 +162,15 @@ def encode(beat: Beat, token: bytes) -> bytes:
 
 def decode(datagram: bytes, token: bytes) -> Beat | None:
     """The beat, or None for what is not of this group."""
-    if len(datagram) < _HEAD.size or not secrets.compare_digest(datagram[:TOKEN_BYTES], token):
+    if not secrets.compare_digest(datagram[:TOKEN_BYTES], token):
         return None
+    try:
+        return _beat(datagram)
+    except (struct.error, ValueError):  # another version's, or cut short
+        return None
+
+
+def _beat(datagram: bytes) -> Beat:
     _, rank, sequence, cycle, stage, active, state, still_s = _HEAD.unpack_from(datagram)
     return Beat(
         rank=rank,

@@ -53,9 +53,10 @@ class Wakeup:
             self._catches = False
 
     def close(self) -> None:
-        """Close both ends; release_signals comes first."""
-        self._reader.close()
-        self._writer.close()
+        """Close both ends, if release_signals has been called: the signal handler must not write to a closed one."""
+        if not self._catches:
+            self._reader.close()
+            self._writer.close()
 
     def _pass_on(self, signals: bytes) -> None:
         if signals and self._before != _NO_DESCRIPTOR:

@@ -25,6 +25,7 @@ from slipstream.telemetry.clock import Clock
 _BLAME_S = 1.0  # for the cause of an exception to become known
 _QUIET_S = 0.8  # without a heartbeat, of a rank that an exception may be blamed on
 _HOLD_S = 1.5  # for the others to hear, before the main thread goes on to exit
+_NAP_S = 0.5  # between two looks; what it slept beyond that is not held against the others
 _HURRY_S = 0.05  # between looks once the group has failed
 _REPEATS = 3  # of a message that must not be lost
 _WRITE_S = 1.0  # for the ring; a folder on a dead server would hang for ever
@@ -62,7 +63,7 @@ class Watchdog:
         self._ring_path = ring_path
         self._limits = limits or Limits()
         self._on_failure, self._end_process = on_failure, end_process
-        self._attention = Attention(clock or Clock(), longest_s=4 * self._limits.interval_s)
+        self._attention = Attention(clock or Clock(), longest_s=max(_NAP_S, 2 * self._limits.interval_s))
         self._roll = Roll(self._me, others, self._limits, now=0.0)
         self._changed = threading.Condition()  # guards all below
         self._sequence = 0
@@ -151,19 +152,17 @@ class Watchdog:
     def stop(self) -> None:
         """Leave, and end the thread; the last call, on the main thread. After a failure the thread sees to the rest."""
         self.leaving()
+        self._bell.release_signals()
         with self._changed:
             self._notice()
             failed = self._failure is not None and self._thread.is_alive()
             self._changed.wait_for(lambda: self._accounted or not failed, _HOLD_S)
             self._stopping = not failed
         self._bell.ring()
-        self._bell.release_signals()
-        if failed:
-            return
-        if self._thread.is_alive():
+        if not failed and self._thread.is_alive():
             self._thread.join(_HOLD_S)
-        self._post.close()
-        self._bell.close()
+        if not self._thread.is_alive():
+            self._close()
 
     # ------------------------------------------------------------------ the thread's
 
@@ -171,6 +170,7 @@ class Watchdog:
         while not self._stopping:
             signals = self._bell.wait(self._limits.interval_s if self._failure is None else _HURRY_S)
             self.tick(interrupted=signal.SIGINT in signals)
+        self._close()
 
     def tick(self, *, interrupted: bool = False) -> None:
         """Look once: listen, judge, tell, and end what has failed."""
@@ -287,6 +287,10 @@ class Watchdog:
             if self._thread.is_alive():
                 self._changed.wait_for(lambda: self._accounted, _HOLD_S)
             return GroupError(self._sentence)
+
+    def _close(self) -> None:
+        self._post.close()
+        self._bell.close()
 
     def _tell(self) -> None:
         for _ in range(_REPEATS):
