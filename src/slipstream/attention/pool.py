@@ -45,6 +45,11 @@ class KVPool:
         """Where the tensors live."""
         return self.keys.device
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all keys and values."""
+        return self.keys.nbytes + self.values.nbytes
+
     def store(self, layer: int, slots_T: Tensor, k_TGK: Tensor, v_TGK: Tensor) -> None:
         """Write one layer's new entries."""
         self.keys[layer].index_copy_(0, slots_T, k_TGK)

@@ -107,7 +107,7 @@ def measure(
     ours = {PLAIN: Ours(plain)} | ({SPECULATIVE: Ours(fast)} if fast else {})
     theirs = {TRANSFORMERS: transformers_answer(reference, plain)} if reference else {}
     timed = race({**theirs, **ours}, prompts, max_tokens=max_tokens, rounds=rounds, clock=clock, on_round=on_round)
-    target = plain.engine.worker.target
+    target = plain.worker.target
     verify_s = verify_seconds(target, VERIFY_ROWS, cached=CACHED, repeats=REPEATS, clock=clock)
     cycle = None if fast is None else _cycle(ours[PLAIN], ours[SPECULATIVE], clock)
     return CpuReport(timed=timed, verify_s=verify_s, cycle=cycle)
@@ -115,7 +115,7 @@ def measure(
 
 def _cycle(plain: Ours, fast: Ours, clock: Clock) -> Cycle:
     """The parts of a chain's cycle beside the whole."""
-    worker, shape = fast.llm.engine.worker, fast.llm.speculation
+    worker, shape = fast.llm.worker, fast.llm.speculation
     assert worker.drafter is not None, "the speculative contender has a draft"
     draft_step_s = draft_seconds(worker.drafter.draft.model, cached=CACHED, repeats=REPEATS, clock=clock)
     rows = verify_seconds(worker.target, (shape.num_rows,), cached=CACHED, repeats=REPEATS, clock=clock)

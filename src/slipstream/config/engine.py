@@ -16,9 +16,16 @@ class EngineConfig:
     num_pages: int = 1024  # page 0 is scratch
     prefill_chunk: int = 512  # the fixed grid on which prompts are run
     feature_ring: int = 32  # emitted positions that may wait for the draft's extend
+    synthetic_accept_length: float | None = None  # decree the accept length, to time cycles; None = accept what is so
 
     def __post_init__(self) -> None:
         if self.max_batch < 1:
             raise ValueError(f"max_batch must be 1 or more, not {self.max_batch}")
         if self.max_len < 2:
             raise ValueError(f"max_len must be 2 tokens or more, not {self.max_len}")
+        wanted, most = self.synthetic_accept_length, self.speculation.steps + 1
+        if wanted is not None and not 1 <= wanted <= most:
+            raise ValueError(
+                f"a synthetic accept length lies between 1 and steps + 1, here {most}, not {wanted}; raise steps or"
+                " lower it"
+            )

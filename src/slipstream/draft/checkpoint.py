@@ -21,6 +21,7 @@ from slipstream.draft.vocabulary import identity_ids, membership, offsets, targe
 from slipstream.parallel.cut import check_heads
 from slipstream.parallel.group import Group, SoloGroup
 from slipstream.weights.cut import cut_table
+from slipstream.weights.dummy import fill_dummy
 from slipstream.weights.folder import read_config
 from slipstream.weights.loader import load_weights, place
 from slipstream.weights.reader import TensorSource, open_source
@@ -94,6 +95,34 @@ def load_draft(
     return LoadedDraft(
         model=model.eval(), target_ids=ids_V.to(device), shares_embedding=shares, convention=convention.value
     )
+
+
+def dummy_draft(
+    config: DraftConfig,
+    *,
+    embedding: Tensor | None,
+    max_position: int,
+    device: torch.device,
+    dtype: torch.dtype,
+    group: Group,
+    embedding_group: Group | None,
+    seed: int = 1,
+) -> LoadedDraft:
+    """A draft with small random weights, for timing shapes; it speaks the first ids of the target's vocabulary.
+
+    embedding: the target's table, or this rank's rows of it, to share; None = one of its own.
+    """
+    body = config.body
+    check_heads("the draft", num_heads=body.num_heads, num_kv_heads=body.num_kv_heads, size=group.size)
+    with torch.device("meta"):
+        model = Eagle3Draft(config, group=group, max_position=max_position, embedding_group=embedding_group)
+    shares = embedding is not None and tuple(embedding.shape) == tuple(model.embed.weight.shape)
+    if embedding is not None and shares:
+        place(model, "embed.weight", embedding.to(dtype))
+    fill_dummy(model, device=device, dtype=dtype, seed=seed, group=group, keep=("embed.weight",) if shares else ())
+    model.rope.to(device)
+    ids_V = identity_ids(config.draft_vocab_size).to(device)
+    return LoadedDraft(model=model.eval(), target_ids=ids_V, shares_embedding=shares, convention="auto")
 
 
 def save_draft(

@@ -1,17 +1,17 @@
 """The host loop: add, step, abort. It sees token ids and integers only."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slipstream.cache.pages import Pages
 from slipstream.config.engine import EngineConfig
 from slipstream.config.speculation import PLAIN, Speculation, shrink
+from slipstream.engine.executor import Executor
 from slipstream.engine.state import Running
 from slipstream.flow.batch import Batch
 from slipstream.flow.output import FinishReason, Progress, Run
 from slipstream.flow.request import Prefill, Request, RequestId
 from slipstream.flow.span import PageSpan
-from slipstream.runner.worker import Worker
 from slipstream.schedule.scheduler import Scheduler, entries_needed
 from slipstream.telemetry.clock import Clock, Stopwatch
 from slipstream.verify.finish import Matcher
@@ -28,10 +28,10 @@ class Ending:
 class Engine:
     """Requests in, runs of tokens out."""
 
-    def __init__(self, config: EngineConfig, worker: Worker, *, clock: Clock) -> None:
-        self.config, self.worker, self.clock = config, worker, clock
-        self.speculation = config.speculation if worker.drafter is not None else PLAIN
-        worker.check(self.speculation)
+    def __init__(self, config: EngineConfig, executor: Executor, *, clock: Clock) -> None:
+        self.config, self.executor, self.clock = config, executor, clock
+        self.speculation = config.speculation if executor.has_draft else PLAIN
+        executor.check(self.speculation)
         self.pages = Pages(config.num_pages, config.page_size)
         self.scheduler = Scheduler(config)
         self.running: dict[RequestId, Running] = {}
@@ -44,20 +44,21 @@ class Engine:
         return bool(self.running or self.scheduler.waiting)
 
     def reconfigure(self, speculation: Speculation) -> None:
-        """Change the cycle's shape between requests.
+        """Change the cycle's shape between requests; pages are granted for the new shape from now on.
 
         Raises:
-            ValueError: requests are in flight, there is no draft, or the tail outgrows what pages were sized for.
+            ValueError: requests are in flight, or there is no draft to grow it.
         """
-        if self.busy:
-            raise ValueError("requests are in flight; change steps, topk and draft_tokens when the engine is idle")
-        self.worker.check(speculation)
-        if speculation.num_tail_entries > self.config.speculation.num_tail_entries:
-            raise ValueError(
-                f"a cycle of {speculation.num_tail_entries} drafted entries is more than this engine was sized for"
-                f" ({self.config.speculation.num_tail_entries}); start it with the largest shape"
-            )
+        self.refuse_while_busy()
+        self.executor.check(speculation)
+        self.config = replace(self.config, speculation=speculation)
+        self.scheduler = Scheduler(self.config)
         self.speculation = speculation
+
+    def refuse_while_busy(self) -> None:
+        """Raises ValueError while requests wait or run."""
+        if self.busy:
+            raise ValueError("requests are in flight; reconfigure when the engine is idle")
 
     def add(self, request: Request, ending: Ending) -> None:
         """Queue a request.
@@ -77,16 +78,20 @@ class Engine:
 
     def step(self) -> list[Progress]:
         """Admit what fits, then run one cycle; news of every request that moved."""
-        news = [self._admit(request, pages) for request, pages in self._admissible()]
+        news = self.prefill_all()
         rows = [state.row(self.speculation.steps) for state in self.running.values()]
         if rows:
             deepest = max(row.depth_limit for row in rows)
             batch = Batch(cycle=self.num_cycles, rows=tuple(rows), speculation=shrink(self.speculation, deepest))
             self.num_cycles += 1
             with Stopwatch(self.clock) as watch:
-                runs = self.worker.step(batch)
+                runs = self.executor.step(batch)
             news += [self._take(run, watch.seconds) for run in runs]
         return news
+
+    def prefill_all(self) -> list[Progress]:
+        """Admit what fits, and no more than that; news of every request that entered."""
+        return [self._admit(request, pages) for request, pages in self._admissible()]
 
     def _admissible(self) -> Iterator[tuple[Request, tuple[int, ...]]]:
         """Take from the line what the batch and the pages can hold.
@@ -112,7 +117,7 @@ class Engine:
         )
         self.running[request.id] = state
         with Stopwatch(self.clock) as watch:
-            first = self.worker.prefill(Prefill(request=request, span=span))
+            first = self.executor.prefill(Prefill(request=request, span=span))
         state.prefill_s = watch.seconds
         return self._news(state, state.take((first,)), accepted=0)
 
@@ -137,5 +142,5 @@ class Engine:
     def _retire(self, state: Running) -> None:
         """Free everything a request held."""
         del self.running[state.request.id]
-        self.worker.release(state.request.id)
+        self.executor.release(state.request.id)
         self.pages.give_back(state.span.pages)

@@ -22,6 +22,7 @@ class Linear(nn.Module):
         self.weight = nn.Parameter(torch.empty(num_out, num_in))
         self.bias = nn.Parameter(torch.empty(num_out)) if bias else None
         self.packed: Tensor | None = None
+        self.shape = (num_out, num_in)  # of the weight, packed or not
 
     def pack(self) -> None:
         """Reorder the weight for oneDNN (CPU, fp32); rows then give the same bits whatever their number."""
@@ -70,6 +71,11 @@ def can_pack(weight: Tensor) -> bool:
 def packed_linear(x_TI: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
     """Multiply by a packed weight."""
     return torch.ops.mkldnn._linear_pointwise(x_TI, packed, bias, "none", [], "")
+
+
+def packed_bytes(packed: Tensor) -> int:
+    """Bytes of a packed weight, which is opaque to torch: padding of its blocks aside."""
+    return packed.numel() * packed.element_size()
 
 
 def pack_linears(module: nn.Module) -> None:

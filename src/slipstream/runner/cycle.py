@@ -1,9 +1,10 @@
-"""One cycle on one device: propose, verify, accept; what was emitted waits for the next extend.
+"""One cycle on one rank: propose, verify, accept; what was emitted waits for the next extend.
 
 Shape letters: S requests, N rows of the tree, D depth + 1, F feature width, T = S * N packed rows.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,51 +12,105 @@ from torch import Tensor
 from slipstream.attention.pool import KVPool
 from slipstream.attention.tree import TokenTree, chain
 from slipstream.draft.drafter import Drafter, Opening, Pending
+from slipstream.draft.placement import Seat, all_agree, blank_tree, hand_round, hash_row
 from slipstream.flow.batch import Batch, Row
 from slipstream.flow.output import Run
 from slipstream.models.decoder import Decoder
+from slipstream.parallel.stamps import Stage, Stamps
 from slipstream.runner.inputs import Resident, batch_sampling, settle_path, verify_attend
 from slipstream.verify.accept import Accepted, accept
 from slipstream.verify.distribution import Sampling, draw
+from slipstream.verify.synthetic import decreed_counts, decreed_targets
+
+
+class Verified(NamedTuple):
+    """What the verify forward says."""
+
+    targets_SN: Tensor  # the target's own token after every row
+    features_TF: Tensor | None
+    agreed: Tensor | None  # whether all ranks verified one tree; None where they cannot differ
 
 
 class Cycle:
     """The target, its KV pool and the drafter; a pure step from residents to runs."""
 
-    def __init__(self, target: Decoder, pool: KVPool, drafter: Drafter | None, *, feature_ring: int) -> None:
+    def __init__(
+        self,
+        target: Decoder,
+        pool: KVPool,
+        drafter: Drafter | None,
+        *,
+        seat: Seat,
+        stamps: Stamps,
+        feature_ring: int,
+        synthetic_accept_length: float | None = None,
+    ) -> None:
         """feature_ring: how many emitted positions may wait for the draft while nothing is drafted."""
-        self.target, self.pool, self.drafter, self.feature_ring = target, pool, drafter, feature_ring
+        self.target, self.pool, self.drafter = target, pool, drafter
+        self.seat, self.stamps, self.feature_ring = seat, stamps, feature_ring
+        self.synthetic_accept_length = synthetic_accept_length
 
     def step(self, batch: Batch, residents: Sequence[Resident]) -> tuple[Run, ...]:
         """Run one cycle for a batch of requests."""
         sampling = batch_sampling(batch, vocab_size=self.target.config.vocab_size, device=self.pool.device)
         tree = self.propose(batch, residents, sampling)
-        targets_SN, features_TF = self.verify(batch, residents, tree, sampling)
-        limits_S = torch.tensor([row.depth_limit for row in batch.rows], device=self.pool.device)
-        accepted = accept(tree, targets_SN, limits_S)
-        return self.commit(batch, residents, tree, accepted, features_TF)
+        verified, accepted = self._verify_and_accept(batch, residents, tree, sampling)
+        counts = accepted.counts_S.tolist()  # sync: the host trims the run and schedules the next cycle
+        if verified.agreed is not None and not all(counts):  # nothing was committed: once more, with rank 0's tree
+            tree = hand_round(tree, self.seat.target)
+            verified, accepted = self._verify_and_accept(batch, residents, tree, sampling, check=False)
+            counts = accepted.counts_S.tolist()  # sync: as above, in the rare cycle that is run twice
+        return self.commit(batch, residents, tree, accepted, counts, verified.features_TF)
 
     def propose(self, batch: Batch, residents: Sequence[Resident], sampling: Sampling | None) -> TokenTree:
         """Draft a tree below every root; without steps the tree is the root alone."""
         roots = [(row.root_token, row.root_position) for row in batch.rows]
-        if self.drafter is None or batch.speculation.steps == 0:
+        if batch.speculation.steps == 0:
             self._drain_rings(residents)
             tokens_S1 = torch.tensor([[token] for token, _ in roots], device=self.pool.device)
             return chain(tokens_S1)
-        opening = self._extend(residents)
-        runs = [each.run for each in residents]
-        return self.drafter.propose(opening, runs, roots, batch.speculation, sampling)
+        if self.drafter is None:
+            tree = blank_tree(len(roots), batch.speculation, self.pool.device)
+        else:
+            opening, runs = self._extend(residents), [each.run for each in residents]
+            self.stamps.mark(Stage.PROPOSE)
+            tree = self.drafter.propose(opening, runs, roots, batch.speculation, sampling)
+        return hand_round(tree, self.seat.target) if self.seat.travels else tree
 
     def verify(
-        self, batch: Batch, residents: Sequence[Resident], tree: TokenTree, sampling: Sampling | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The target's own token after every row [S, N], and the rows' features [T, F]."""
+        self,
+        batch: Batch,
+        residents: Sequence[Resident],
+        tree: TokenTree,
+        sampling: Sampling | None,
+        *,
+        check: bool = False,
+    ) -> Verified:
+        """Run the target over a tree; check: whether the ranks compare what they verify."""
         roots = [row.root_position for row in batch.rows]
-        attend = verify_attend(self.pool, [each.run for each in residents], roots, tree)
-        hidden = self.target(tree.tokens_SN.flatten(), attend)
+        attend, everyone = verify_attend(self.pool, [each.run for each in residents], roots, tree), self.seat.target
+        width, dtype = self.target.config.hidden_size, self.target.norm.weight.dtype
+        tag_1D = hash_row(tree, everyone, width=width, dtype=dtype) if check else None
+        hidden = self.target(tree.tokens_SN.flatten(), attend, tag_1D)
         rows_sampling = None if sampling is None else sampling.repeat(tree.num_rows)
-        tokens_T = draw(self.target.logits(hidden.final_TD), rows_sampling, attend.positions_T + 1)
-        return tokens_T.view(tree.tokens_SN.shape), hidden.features_TF
+        logits_TV = self.target.logits(hidden.final_TD)
+        tokens_T = draw(logits_TV, rows_sampling, attend.positions_T + 1, self.target.shard)
+        agreed = None if hidden.tag_1D is None else all_agree(hidden.tag_1D, everyone)
+        return Verified(tokens_T.view(tree.tokens_SN.shape), hidden.features_TF, agreed)
+
+    def accept(self, batch: Batch, tree: TokenTree, verified: Verified) -> Accepted:
+        """Walk down each tree; a cycle whose ranks disagree accepts nothing, not even the target's own token."""
+        limits_S = torch.tensor([row.depth_limit for row in batch.rows], device=self.pool.device)
+        targets_SN = verified.targets_SN
+        if self.synthetic_accept_length is not None:
+            seeds_S = torch.tensor([row.seed for row in batch.rows], device=limits_S.device)
+            positions_S = torch.tensor([row.root_position for row in batch.rows], device=limits_S.device)
+            wanted_S = decreed_counts(seeds_S, positions_S, self.synthetic_accept_length)
+            limits_S, targets_SN = limits_S.minimum(wanted_S), decreed_targets(tree, targets_SN)
+            # Below the wanted depth the target speaks for itself again.
+            targets_SN = torch.where(tree.depths_SN < limits_S[:, None], targets_SN, verified.targets_SN)
+        accepted = accept(tree, targets_SN, limits_S)
+        return accepted if verified.agreed is None else accepted._replace(counts_S=accepted.counts_S * verified.agreed)
 
     def commit(
         self,
@@ -63,11 +118,11 @@ class Cycle:
         residents: Sequence[Resident],
         tree: TokenTree,
         accepted: Accepted,
+        counts: Sequence[int],
         features_TF: Tensor | None,
     ) -> tuple[Run, ...]:
         """Keep the accepted path: KV entries in position order, features for the next extend, tokens for the host."""
-        counts = accepted.counts_S.tolist()  # sync: the host trims the run and schedules the next cycle
-        tokens = accepted.tokens_SD.tolist()  # sync: as above
+        tokens = accepted.tokens_SD.tolist()  # sync: the host gets the tokens
         depths = tree.depths_SN.tolist() if not tree.is_chain else None  # sync: proposed counts of trees
         for index, (row, resident) in enumerate(zip(batch.rows, residents, strict=True)):
             path = accepted.rows_SD[index, : counts[index]]
@@ -76,13 +131,31 @@ class Cycle:
             if features_TF is not None:
                 emitted = accepted.tokens_SD[index, : counts[index]]
                 _remember(resident, row, emitted, features_TF[index * tree.num_rows + path])
+            resident.expects = (tokens[index][counts[index] - 1], row.root_position + counts[index])
         return tuple(
             _run(row, tokens[index][: counts[index]], tree, depths[index] if depths else None)
             for index, row in enumerate(batch.rows)
         )
 
+    def _verify_and_accept(
+        self,
+        batch: Batch,
+        residents: Sequence[Resident],
+        tree: TokenTree,
+        sampling: Sampling | None,
+        *,
+        check: bool | None = None,
+    ) -> tuple[Verified, Accepted]:
+        if check is None:
+            check = self.seat.grown_by_all and tree.num_rows > 1
+        self.stamps.mark(Stage.VERIFY)
+        verified = self.verify(batch, residents, tree, sampling, check=check)
+        self.stamps.mark(Stage.ACCEPT)
+        return verified, self.accept(batch, tree, verified)
+
     def _extend(self, residents: Sequence[Resident]) -> Opening:
         assert self.drafter is not None, "only a draft extends"
+        self.stamps.mark(Stage.EXTEND)
         pending = [each.pending for each in residents if each.pending is not None]
         opening = self.drafter.extend(pending, [each.run for each in residents])
         for each in residents:

@@ -24,6 +24,7 @@ class Resident:
 
     run: SlotRun
     pending: Pending | None  # None without a draft
+    expects: tuple[int, int]  # the root token of its next cycle and that token's position
 
 
 def batch_sampling(batch: Batch, *, vocab_size: int, device: torch.device) -> Sampling | None:

@@ -15,10 +15,14 @@ from slipstream.config.model import ModelConfig
 from slipstream.config.speculation import Speculation
 from slipstream.draft.checkpoint import LoadedDraft
 from slipstream.draft.drafter import Drafter, Pending
-from slipstream.flow.batch import Batch
+from slipstream.draft.placement import Seat
+from slipstream.flow.batch import Batch, Row
 from slipstream.flow.output import Run
 from slipstream.flow.request import Prefill, RequestId
 from slipstream.models.decoder import Decoder
+from slipstream.parallel.cut import kv_heads
+from slipstream.parallel.group import Group, SoloGroup
+from slipstream.parallel.stamps import Stage, Stamps
 from slipstream.runner.cycle import Cycle
 from slipstream.runner.inputs import Resident
 from slipstream.verify.distribution import draw, sampling_rows
@@ -27,16 +31,38 @@ from slipstream.verify.distribution import draw, sampling_rows
 class Worker:
     """The device half of the engine; everything that comes in and goes out is integers."""
 
-    def __init__(self, config: EngineConfig, target: Decoder, draft: LoadedDraft | None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        target: Decoder,
+        draft: LoadedDraft | None,
+        *,
+        seat: Seat | None = None,
+        stamps: Stamps | None = None,
+    ) -> None:
+        """draft: this rank's share; None where the placement puts none. seat: alone if left out."""
         self.config, self.target = config, target
-        self.pool = _pool(config, target.config, like=target.norm.weight)
+        self.pool = _pool(config, target.config, group=target.group, like=target.norm.weight)
         drafter = None
         if draft is not None:
-            body = draft.model.config.body
-            drafter = Drafter(draft, _pool(config, body, like=draft.model.norm.weight))
-        self.drafter = drafter
-        self.cycle = Cycle(target, self.pool, drafter, feature_ring=config.feature_ring)
+            model = draft.model
+            drafter = Drafter(draft, _pool(config, model.config.body, group=model.group, like=model.norm.weight))
+        self.drafter, self.stamps = drafter, stamps or Stamps()
+        self.cycle = Cycle(
+            target,
+            self.pool,
+            drafter,
+            seat=seat or Seat(group=SoloGroup(), target=target.group, grown_by_all=False),
+            stamps=self.stamps,
+            feature_ring=config.feature_ring,
+            synthetic_accept_length=config.synthetic_accept_length,
+        )
         self._residents: dict[RequestId, Resident] = {}
+
+    @property
+    def has_draft(self) -> bool:
+        """Whether this rank holds a share of a draft."""
+        return self.drafter is not None
 
     def check(self, shape: Speculation) -> None:
         """Refuse a cycle that this worker's draft cannot grow.
@@ -56,25 +82,41 @@ class Worker:
     def prefill(self, work: Prefill) -> int:
         """Run a prompt on the fixed chunk grid and draw the answer's first token."""
         request, device = work.request, self.pool.device
-        resident = Resident(run=slot_run(work.span, device), pending=None)
+        resident = Resident(run=slot_run(work.span, device), pending=None, expects=(0, 0))
         prompt_T = torch.tensor(request.prompt, device=device)
         last_D = prompt_T
         for start in range(0, len(request.prompt), self.config.prefill_chunk):
+            self.stamps.mark(Stage.PREFILL)
             last_D = self._prefill_chunk(resident, prompt_T, start)
         num_prompt = len(request.prompt)
         sampling = sampling_rows(
             [request.params], [request.seed], vocab_size=self.target.config.vocab_size, device=device
         )
-        first = draw(self.target.logits(last_D), sampling, torch.tensor([num_prompt], device=device))
+        positions = torch.tensor([num_prompt], device=device)
+        first = draw(self.target.logits(last_D), sampling, positions, self.target.shard)
         if resident.pending is not None:
             resident.pending = replace(resident.pending, tokens=first)
         self._residents[request.id] = resident
-        return int(first.item())  # sync: the host decides whether the first token ends the answer
+        token = int(first.item())  # sync: the host decides whether the first token ends the answer
+        resident.expects = (token, num_prompt)
+        self.stamps.mark(Stage.IDLE)
+        return token
 
     @torch.inference_mode()
     def step(self, batch: Batch) -> tuple[Run, ...]:
-        """Run one cycle."""
-        return self.cycle.step(batch, [self._residents[row.request] for row in batch.rows])
+        """Run one cycle.
+
+        Raises:
+            Divergence: this rank's own count of a request differs from the batch, which rank 0 made.
+        """
+        self.stamps.begin(batch.cycle)
+        residents = [self._residents[row.request] for row in batch.rows]
+        for row, resident in zip(batch.rows, residents, strict=True):
+            if resident.expects != (row.root_token, row.root_position):
+                raise Divergence(row, batch.cycle, resident.expects)
+        runs = self.cycle.step(batch, residents)
+        self.stamps.mark(Stage.IDLE)
+        return runs
 
     def release(self, request: RequestId) -> None:
         """Forget a request; its pages belong to the host."""
@@ -96,12 +138,22 @@ class Worker:
         return hidden.final_TD[-1:]
 
 
-def _pool(config: EngineConfig, shape: ModelConfig, *, like: Tensor) -> KVPool:
+class Divergence(RuntimeError):
+    """Two ranks hold different answers: nothing after this can be trusted."""
+
+    def __init__(self, row: Row, cycle: int, expects: tuple[int, int]) -> None:
+        super().__init__(
+            f"the ranks disagree about request {row.request} at cycle {cycle}: rank 0 stands at token {row.root_token},"
+            f" position {row.root_position}, this rank at token {expects[0]}, position {expects[1]}"
+        )
+
+
+def _pool(config: EngineConfig, shape: ModelConfig, *, group: Group, like: Tensor) -> KVPool:
     return KVPool(
         num_layers=shape.num_layers,
         num_pages=config.num_pages,
         page_size=config.page_size,
-        num_kv_heads=shape.num_kv_heads,
+        num_kv_heads=len(kv_heads(shape.num_kv_heads, group.rank, group.size)),
         head_dim=shape.head_dim,
         dtype=like.dtype,
         device=like.device,

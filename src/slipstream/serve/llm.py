@@ -1,34 +1,43 @@
 """The Python door: `from slipstream import LLM`."""
 
 import random
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import cast
+from collections.abc import Callable, Generator, Sequence
+from weakref import finalize
 
-from slipstream.config.draft import CaptureConvention
+from slipstream.config.placement import Placement
 from slipstream.config.sampling import SamplingParams
-from slipstream.config.speculation import Speculation, speculation
+from slipstream.config.speculation import Speculation
 from slipstream.engine.engine import Ending, Engine
-from slipstream.flow.output import Answer, Progress
+from slipstream.engine.group import follow_if_launched, open_ranks
+from slipstream.flow.orders import LoadTarget, RankShare
 from slipstream.flow.request import Request
-from slipstream.runner.load import draft_shape, load_models, read_model_config, weight_bytes
+from slipstream.runner.load import read_model_config
 from slipstream.runner.worker import Worker
+from slipstream.serve.budget import Budget
 from slipstream.serve.completion import Completion, Delta
+from slipstream.serve.pending import Message, Pending, completion_of, delta_of, naming, params_for, several
 from slipstream.serve.settle import (
-    pool_bytes,
+    changed,
+    dtype_name,
+    settle_delay,
     settle_device,
+    settle_draft,
+    settle_draft_path,
+    settle_draft_tp,
     settle_dtype,
     settle_engine,
+    settle_limits,
     settle_max_len,
     settle_paths,
     settle_speculation,
+    settle_tp,
 )
+from slipstream.serve.start import Started, Wanted, check_before_loading, replace_draft, set_delay, start
 from slipstream.telemetry.clock import Clock, Stopwatch
 from slipstream.text.stops import StopMatcher
 from slipstream.text.template import load_template
 from slipstream.text.tokenizer import load_tokenizer
 
-Message = Mapping[str, object]
 MAX_SEED = 2**63
 
 
@@ -37,12 +46,19 @@ class LLM:
 
     model, draft: a directory, a .gguf file, a pulled name or a hub id. draft "auto" takes the shipped draft of the
     default model; None decodes plainly. steps, topk, draft_tokens: see config/speculation.py; a chain of 4 by
-    default. device: auto, cpu, cuda, cuda:N. dtype: auto (fp32 on a CPU, bf16 on CUDA), float32, bfloat16, float16.
-    seed: makes the seeds of requests that bring none reproducible. kv_gib: budget of both KV pools. on_load is told
-    the bytes of every tensor as it is placed.
+    default. device: auto, cpu, cuda, cuda:N. dtype: auto (fp32 on a CPU, bf16 on CUDA), float32, bfloat16, float16;
+    draft_dtype: auto is the target's. seed: makes the seeds of requests that bring none reproducible. kv_gib: budget
+    of both KV pools on each rank; memory_fraction: of each device, for everything (pass one of the two). on_load is
+    told the bytes of every tensor as it is placed.
+
+    tp: ranks that the target is cut over; as many as a launcher started, else 1. draft_tp: over how many of them the
+    draft is cut, `replicated`, or `auto`, which times every placement. inject_allreduce_us delays every collective.
+    synthetic_accept_length decrees acceptance, for timing only. watchdog_s: how long a rank may be silent. executor:
+    spawn (or torchrun's ranks), or ray.
 
     Raises:
         ValueError: anything that does not fit, in one sentence.
+        GroupError: a rank died or hung; the group has ended, and only a new LLM helps.
     """
 
     def __init__(
@@ -55,61 +71,118 @@ class LLM:
         draft_tokens: int | None = None,
         device: str = "auto",
         dtype: str = "auto",
+        draft_dtype: str = "auto",
         seed: int | None = None,
         max_len: int | None = None,
         max_batch: int = 16,
         kv_gib: float | None = None,
+        memory_fraction: float | None = None,
+        strict_memory_balance: bool = False,
         capture_convention: str = "auto",
+        tp: int | None = None,
+        draft_tp: str | int = "auto",
+        inject_allreduce_us: float = 0.0,
+        synthetic_accept_length: float | None = None,
+        watchdog_s: float = 30.0,
+        executor: str = "spawn",
         on_load: Callable[[int], None] = lambda num_bytes: None,
     ) -> None:
+        follow_if_launched()
         with Stopwatch(Clock()) as watch:
             paths = settle_paths(model, draft)
             self.model_config = read_model_config(paths.model)
-            shape = settle_speculation(steps, topk, draft_tokens, has_draft=paths.draft is not None)
             self.device = settle_device(device)
             self.dtype = settle_dtype(dtype, self.device)
             self.max_len = settle_max_len(max_len, self.model_config)
-            self.tokenizer = load_tokenizer(paths.model)
-            self.template = load_template(paths.model)
-            convention = _convention(capture_convention)
-            draft_body = draft_shape(paths.draft, self.model_config, convention)
-            config = settle_engine(
-                shape,
-                max_len=self.max_len,
-                max_batch=max_batch,
-                kv_gib=kv_gib,
-                entry_bytes=pool_bytes(self.model_config, draft_body, self.dtype),
-                weights=weight_bytes(self.model_config, self.dtype),
-                device=self.device,
+            self.tp = settle_tp(tp)
+            self.tokenizer, self.template = load_tokenizer(paths.model), load_template(paths.model)
+            has_draft, delay_us = paths.draft is not None, settle_delay(inject_allreduce_us, self.tp)
+            shape = settle_speculation(steps, topk, draft_tokens, has_draft=has_draft)
+            wanted = Wanted(
+                target=LoadTarget(
+                    config=self.model_config,
+                    path=str(paths.model),
+                    dtype=dtype_name(self.dtype),
+                    max_position=self.max_len,
+                ),
+                draft=settle_draft(paths.draft, draft_dtype, self.dtype, capture_convention),
+                draft_tp=settle_draft_tp(str(draft_tp), self.tp, has_draft=has_draft),
+                config=settle_engine(shape, self.max_len, max_batch, synthetic_accept_length),
+                budget=Budget(memory_fraction=memory_fraction, kv_gib=kv_gib),
+                strict_memory_balance=strict_memory_balance,
+                delay_us=delay_us,
             )
-            target, loaded = load_models(
-                paths.model,
-                paths.draft,
-                config=self.model_config,
-                device=self.device,
-                dtype=self.dtype,
-                max_position=self.max_len,
-                convention=convention,
-                on_tensor=on_load,
-            )
-            self.engine = Engine(config, Worker(config, target, loaded), clock=Clock())
+            check_before_loading(wanted, self.tp)
+            ranks = open_ranks(executor, self.tp, self.device, limits=settle_limits(watchdog_s), on_tensor=on_load)
+            self._started = start(wanted, ranks, tp=self.tp)
+            self._close = finalize(self, ranks.close)
         self.load_s = watch.seconds
         self.draft_path = paths.draft
         self._seeds = random.Random(seed)
         self._num_requests = 0
 
     @property
+    def engine(self) -> Engine:
+        """The host loop."""
+        return self._started.engine
+
+    @property
+    def worker(self) -> Worker:
+        """This process's rank, at work."""
+        return self._started.executor.worker
+
+    @property
     def speculation(self) -> Speculation:
         """The shape of a cycle now."""
         return self.engine.speculation
 
-    def reconfigure(self, *, steps: int, topk: int = 1, draft_tokens: int | None = None) -> None:
-        """Change the cycle's shape on the resident models, up to the size the engine was started with.
+    @property
+    def placement(self) -> Placement | None:
+        """Where the draft is; None without one."""
+        return self._started.draft.placement if self._started.draft.wanted else None
+
+    @property
+    def started(self) -> Started:
+        """How the engine came up: what `auto` timed, and what there is to say about memory."""
+        return self._started
+
+    @property
+    def synthetic_accept_length(self) -> float | None:
+        """The decreed accept length: answers are then no answers."""
+        return self.engine.config.synthetic_accept_length
+
+    def shares(self) -> tuple[RankShare, ...]:
+        """What every rank holds now: group sizes, shapes of the draft's shards, bytes."""
+        return self._started.executor.shares()
+
+    def close(self) -> None:
+        """End the other ranks; this LLM cannot be used afterwards."""
+        self._close()
+
+    def reconfigure(
+        self,
+        *,
+        steps: int | None = None,
+        topk: int | None = None,
+        draft_tokens: int | None = None,
+        draft: str | None = None,
+        draft_tp: str | int | None = None,
+        inject_allreduce_us: float | None = None,
+    ) -> None:
+        """Change the cycle's shape, the draft or its placement beside the resident target; what is left out stays.
 
         Raises:
-            ValueError: contradicting numbers, requests in flight, or a larger tail than was budgeted.
+            ValueError: contradicting settings, requests in flight, or a draft that does not fit; nothing has changed.
         """
-        self.engine.reconfigure(speculation(steps, topk, draft_tokens))
+        self.engine.refuse_while_busy()
+        if steps is not None or topk is not None or draft_tokens is not None:
+            self.engine.reconfigure(changed(self.speculation, steps, topk, draft_tokens))
+        if draft is not None or draft_tp is not None:
+            path = self.draft_path if draft is None else settle_draft_path(draft)
+            self._started = replace_draft(self._started, path, None if draft_tp is None else str(draft_tp), tp=self.tp)
+            self.draft_path = path
+        if inject_allreduce_us is not None:
+            set_delay(self._started.executor, settle_delay(inject_allreduce_us, self.tp))
 
     def generate(
         self,
@@ -124,7 +197,7 @@ class LLM:
             ValueError: a prompt that can never run; nothing is generated then.
         """
         texts: list[str | Sequence[int]] = [prompts] if isinstance(prompts, str) else list(prompts)
-        given = _params_for(params, len(texts))
+        given = params_for(params, len(texts))
         requests = [self._request(text, one) for text, one in zip(texts, given, strict=True)]
         return self._run(requests, on_finish)
 
@@ -136,9 +209,9 @@ class LLM:
         on_finish: Callable[[int, Completion], None] = lambda index, completion: None,
     ) -> list[Completion]:
         """Answer one conversation (a list of messages) or several, through the model's chat template."""
-        several = _several(conversations)
-        given = _params_for(params, len(several))
-        requests = [self._chat_request(each, one) for each, one in zip(several, given, strict=True)]
+        listed = several(conversations)
+        given = params_for(params, len(listed))
+        requests = [self._chat_request(each, one) for each, one in zip(listed, given, strict=True)]
         return self._run(requests, on_finish)
 
     def stream(
@@ -157,7 +230,7 @@ class LLM:
         try:
             while self.engine.busy:
                 for news in self.engine.step():
-                    yield _delta(news, shown, pending)
+                    yield delta_of(news, shown, pending)
         finally:
             self.engine.abort(pending.request.id)
 
@@ -173,7 +246,7 @@ class LLM:
             raise ValueError("this model has no chat template; use a raw prompt (--raw)")
         return self.template.render(messages)
 
-    def _request(self, prompt: str | Sequence[int], params: SamplingParams) -> "_Pending":
+    def _request(self, prompt: str | Sequence[int], params: SamplingParams) -> Pending:
         if isinstance(prompt, str):
             return self._pending(prompt, self._encode(prompt, add_special_tokens=True), params)
         if isinstance(prompt, int):
@@ -181,15 +254,15 @@ class LLM:
         self._check_ids(prompt)
         return self._pending(self.tokenizer.decode(list(prompt), skip_special_tokens=False), list(prompt), params)
 
-    def _chat_request(self, messages: Sequence[Message], params: SamplingParams) -> "_Pending":
+    def _chat_request(self, messages: Sequence[Message], params: SamplingParams) -> Pending:
         text = self.render(messages)
         return self._pending(text, self._encode(text, add_special_tokens=False), params)
 
-    def _pending(self, text: str, ids: list[int], params: SamplingParams) -> "_Pending":
+    def _pending(self, text: str, ids: list[int], params: SamplingParams) -> Pending:
         seed = self._seeds.randrange(MAX_SEED) if params.seed is None else params.seed
         request = Request(id=self._num_requests, prompt=tuple(ids), params=params, seed=seed)
         self._num_requests += 1
-        return _Pending(text, request, StopMatcher(self.tokenizer, params.stop))
+        return Pending(text, request, StopMatcher(self.tokenizer, params.stop))
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Ids of a text; a tokenizer may know tokens that the model has no embedding for."""
@@ -206,91 +279,27 @@ class LLM:
         if self.engine.busy:
             raise ValueError("another answer is still being streamed; read that stream to its end, or close it")
 
-    def _add(self, pending: "_Pending") -> None:
+    def _add(self, pending: Pending) -> None:
         params = pending.request.params
         eos = frozenset() if params.ignore_eos else self.tokenizer.eos_ids | set(self.model_config.eos_ids)
         ending = Ending(stop_ids=eos | set(params.stop_ids), matcher=pending.matcher)
         self.engine.add(pending.request, ending)
 
-    def _run(self, pending: Sequence["_Pending"], on_finish: Callable[[int, Completion], None]) -> list[Completion]:
+    def _run(self, pending: Sequence[Pending], on_finish: Callable[[int, Completion], None]) -> list[Completion]:
         places = {each.request.id: place for place, each in enumerate(pending)}
         done: dict[int, Completion] = {}
         self._refuse_while_busy()
         try:
             for place, each in enumerate(pending):
-                with _naming(place, len(pending)):
+                with naming(place, len(pending)):
                     self._add(each)
             while self.engine.busy:
                 for news in self.engine.step():
                     if news.answer is not None:
                         place = places[news.request]
-                        done[place] = _completion(news.answer, pending[place])
+                        done[place] = completion_of(news.answer, pending[place])
                         on_finish(place, done[place])
         finally:
             for each in pending:
                 self.engine.abort(each.request.id)
         return [done[place] for place in range(len(pending))]
-
-
-class _Pending:
-    """A request with the text that belongs to it."""
-
-    __slots__ = ("matcher", "request", "text")
-
-    def __init__(self, text: str, request: Request, matcher: StopMatcher) -> None:
-        self.text, self.request, self.matcher = text, request, matcher
-
-
-def _completion(answer: Answer, pending: _Pending) -> Completion:
-    return Completion(
-        prompt=pending.text,
-        text=pending.matcher.text,
-        token_ids=answer.tokens,
-        finish_reason=answer.finish_reason.value,
-        num_prompt_tokens=answer.num_prompt,
-        seed=answer.seed,
-        runs=answer.runs,
-        statistics=answer.statistics,
-        prefill_s=answer.prefill_s,
-        decode_s=answer.decode_s,
-    )
-
-
-def _delta(news: Progress, shown: StopMatcher, pending: _Pending) -> Delta:
-    for token in news.new_tokens:
-        shown.push(token)
-    text = shown.finish() if news.answer else shown.take()
-    completion = _completion(news.answer, pending) if news.answer else None
-    return Delta(text=text, token_ids=news.new_tokens, accepted=news.accepted, completion=completion)
-
-
-def _several(conversations: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:
-    """One conversation, or several, as a list of them."""
-    if all(isinstance(each, Mapping) for each in conversations):
-        return [cast("Sequence[Message]", conversations)]
-    return list(cast("Sequence[Sequence[Message]]", conversations))
-
-
-@contextmanager
-def _naming(place: int, count: int) -> Iterator[None]:
-    """Say which of several prompts a refusal is about, counted from 1."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"prompt {place + 1} of {count}: {error}" if count > 1 else str(error)) from None
-
-
-def _params_for(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
-    if params is None or isinstance(params, SamplingParams):
-        return [params or SamplingParams()] * count
-    if len(params) != count:
-        raise ValueError(f"{len(params)} sampling parameters came for {count} prompts; give one, or one for each")
-    return list(params)
-
-
-def _convention(name: str) -> CaptureConvention:
-    try:
-        return CaptureConvention(name)
-    except ValueError:
-        choices = ", ".join(each.value for each in CaptureConvention)
-        raise ValueError(f"capture convention {name!r} is unknown; use {choices}") from None

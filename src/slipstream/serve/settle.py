@@ -8,17 +8,20 @@ from pathlib import Path
 
 import torch
 
+from slipstream.config.draft import CaptureConvention
 from slipstream.config.engine import EngineConfig
 from slipstream.config.model import ModelConfig
+from slipstream.config.placement import LEADER_ALONE, placement
 from slipstream.config.speculation import Speculation, speculation
-from slipstream.runner.load import kv_entry_bytes
+from slipstream.flow.orders import PlaceDraft
+from slipstream.parallel.roll import Limits
+from slipstream.parallel.spot import launched_spot
 from slipstream.weights.shipped import shipped_draft, short_name
 from slipstream.weights.store import resolve_model
 
 DEFAULT_STEPS = 4
-GIB = 1 << 30
-CPU_KV_GIB = 2.0
-CUDA_KV_SHARE = 0.6  # of what the weights leave free
+MAX_DELAY_US = 1e6
+MIN_WATCHDOG_S = 1.0
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -93,41 +96,120 @@ def settle_max_len(max_len: int | None, config: ModelConfig) -> int:
 
 
 def settle_engine(
-    shape: Speculation,
-    *,
-    max_len: int,
-    max_batch: int,
-    kv_gib: float | None,
-    entry_bytes: int,
-    weights: int,
-    device: torch.device,
-    page_size: int = 16,
+    shape: Speculation, max_len: int, max_batch: int, synthetic_accept_length: float | None
 ) -> EngineConfig:
-    """Size the KV pools: as much as max_batch full contexts take, within the budget.
+    """Everything but the size of the pools, which is known once the models are loaded (serve/budget.py).
 
-    entry_bytes: of one token in both pools. weights: bytes that are still to be loaded.
+    Raises:
+        ValueError: numbers that no engine can run with.
     """
-    budget = (kv_gib if kv_gib is not None else _kv_gib(device, weights)) * GIB
-    longest = max(2, max_len) + shape.num_tail_entries + 1 + page_size
-    wanted = max(1, max_batch) * longest  # EngineConfig refuses smaller numbers in its own words
-    num_entries = min(wanted, int(budget / entry_bytes))
-    if num_entries < 2 * page_size:
-        raise ValueError(f"{budget / GIB:.2f} GiB hold {num_entries} KV entries; raise kv_gib")
     return EngineConfig(
         speculation=shape,
         max_len=max_len,
         max_batch=max_batch,
-        page_size=page_size,
-        num_pages=num_entries // page_size + 1,
+        synthetic_accept_length=synthetic_accept_length,
     )
 
 
-def pool_bytes(config: ModelConfig, draft: ModelConfig | None, dtype: torch.dtype) -> int:
-    """Bytes of one KV entry in the target's pool and the draft's."""
-    return kv_entry_bytes(config, dtype) + (kv_entry_bytes(draft, dtype) if draft else 0)
+def settle_draft(path: Path | None, dtype: str, target: torch.dtype, convention: str) -> PlaceDraft:
+    """The draft as it is to be loaded; in the target's dtype unless another was asked for. Its place comes later.
+
+    Raises:
+        ValueError: an unknown dtype or convention.
+    """
+    own = target if dtype == "auto" else settle_dtype(dtype, torch.device("cpu"))
+    return PlaceDraft(
+        path=None if path is None else str(path),
+        placement=LEADER_ALONE,
+        dtype=dtype_name(own),
+        convention=settle_convention(convention).value,
+    )
 
 
-def _kv_gib(device: torch.device, weights: int) -> float:
-    if device.type == "cpu":
-        return CPU_KV_GIB
-    return max(0, torch.cuda.mem_get_info(device)[0] - weights) * CUDA_KV_SHARE / GIB
+def dtype_name(dtype: torch.dtype) -> str:
+    """float32, bfloat16 or float16."""
+    return str(dtype).removeprefix("torch.")
+
+
+def settle_tp(tp: int | None) -> int:
+    """How many ranks: as many as a launcher started, or as were asked for; one if nobody says.
+
+    Raises:
+        ValueError: the launcher and the option contradict each other.
+    """
+    spot = launched_spot()
+    if spot is None:
+        if tp is not None and tp < 1:
+            raise ValueError(f"--tp must be 1 or more, not {tp}")
+        return tp or 1
+    if tp not in (None, spot.size):
+        raise ValueError(f"--tp {tp} contradicts the launcher, which started {spot.size} ranks; leave --tp out")
+    return spot.size
+
+
+def settle_draft_tp(draft_tp: str, tp: int, *, has_draft: bool) -> str:
+    """auto, or a placement that is possible beside a target of `tp` ranks.
+
+    Raises:
+        ValueError: it is not, or there is no draft to place.
+    """
+    if draft_tp == "auto":
+        return draft_tp
+    if not has_draft:
+        raise ValueError(f"--draft-tp {draft_tp} places a draft, and there is none; pass --draft, or leave it out")
+    placement(draft_tp, tp)
+    return draft_tp
+
+
+def settle_draft_path(draft: str) -> Path:
+    """Where a draft is."""
+    return resolve_model(draft)
+
+
+def settle_delay(microseconds: float, tp: int) -> float:
+    """What every collective is delayed by.
+
+    Raises:
+        ValueError: negative, not a number, or there is nothing to delay.
+    """
+    if not 0 <= microseconds <= MAX_DELAY_US:
+        raise ValueError(f"--inject-allreduce-us lies between 0 and {MAX_DELAY_US:.0f}, not {microseconds}")
+    if microseconds and tp == 1:
+        raise ValueError("--inject-allreduce-us delays collectives, and one rank has none; raise --tp or leave it out")
+    return microseconds
+
+
+def settle_limits(watchdog_s: float) -> Limits:
+    """How long a rank may be silent.
+
+    Raises:
+        ValueError: too short to tell silence from work, or not a number.
+    """
+    if not MIN_WATCHDOG_S <= watchdog_s < float("inf"):
+        raise ValueError(f"--watchdog-s must be {MIN_WATCHDOG_S:g} seconds or more, not {watchdog_s:g}")
+    return Limits(limit_s=watchdog_s)
+
+
+def settle_convention(name: str) -> CaptureConvention:
+    """How explicit layer ids of a draft are read.
+
+    Raises:
+        ValueError: no such convention.
+    """
+    try:
+        return CaptureConvention(name)
+    except ValueError:
+        choices = ", ".join(each.value for each in CaptureConvention)
+        raise ValueError(f"capture convention {name!r} is unknown; use {choices}") from None
+
+
+def changed(shape: Speculation, steps: int | None, topk: int | None, draft_tokens: int | None) -> Speculation:
+    """A cycle's shape with some of its numbers replaced; draft tokens follow unless they are given.
+
+    Raises:
+        ValueError: the numbers contradict each other.
+    """
+    steps = shape.steps if steps is None else steps
+    if topk is None:
+        topk = shape.topk if steps else 1
+    return speculation(steps, topk, draft_tokens)

@@ -86,8 +86,8 @@ def test_a_warm_up_is_in_no_count(world: World):
 def test_the_parts_can_be_timed_without_touching_the_engines_cache(world: World):
     llm = LLM(world.model, draft=world.draft, max_batch=1)
     before = llm.generate([[5, 6, 7]], SamplingParams(max_tokens=8))[0].token_ids
-    verify_seconds(llm.engine.worker.target, (1, 3), cached=32, repeats=1, clock=Clock())
-    draft_seconds(llm.engine.worker.drafter.draft.model, cached=32, repeats=1, clock=Clock())
+    verify_seconds(llm.worker.target, (1, 3), cached=32, repeats=1, clock=Clock())
+    draft_seconds(llm.worker.drafter.draft.model, cached=32, repeats=1, clock=Clock())
     assert llm.generate([[5, 6, 7]], SamplingParams(max_tokens=8))[0].token_ids == before
 
 

@@ -50,15 +50,15 @@ def test_chunked_prefill_leaves_the_keys_that_single_shot_prefill_leaves(chunk: 
         engine.step()
     whole, cut = engines
     assert whole.running[0].tokens == cut.running[0].tokens
-    for pools in ((whole.worker.pool, cut.worker.pool), (_draft_pool(whole), _draft_pool(cut))):
+    for pools in ((whole.executor.pool, cut.executor.pool), (_draft_pool(whole), _draft_pool(cut))):
         for name in ("keys", "values"):
             left, right = (getattr(pool, name)[:, 17:66] for pool in pools)
             assert torch.allclose(left, right, atol=1e-5, rtol=1e-4)
 
 
 def _draft_pool(engine: Engine) -> object:
-    assert engine.worker.drafter is not None
-    return engine.worker.drafter.pool
+    assert engine.executor.drafter is not None
+    return engine.executor.drafter.pool
 
 
 def test_max_tokens_of_one_gives_the_prefills_token_and_no_cycle() -> None:
@@ -79,12 +79,12 @@ def test_an_abort_frees_everything_wherever_the_request_is() -> None:
     while engine.busy:
         engine.step()
     assert engine.pages.num_free == free
-    assert not engine.worker._residents
+    assert not engine.executor._residents
 
 
 def test_an_interrupted_prefill_leaves_no_pages_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = tiny_engine(speculation(2))
-    free, prefill, started = engine.pages.num_free, engine.worker.prefill, []
+    free, prefill, started = engine.pages.num_free, engine.executor.prefill, []
 
     def interrupted(work: Prefill) -> int:
         started.append(work)
@@ -92,7 +92,7 @@ def test_an_interrupted_prefill_leaves_no_pages_behind(monkeypatch: pytest.Monke
             raise KeyboardInterrupt
         return prefill(work)
 
-    monkeypatch.setattr(engine.worker, "prefill", interrupted)
+    monkeypatch.setattr(engine.executor, "prefill", interrupted)
     for index, prompt in enumerate(some_prompts(4)):
         engine.add(
             Request(id=index, prompt=tuple(prompt), params=GREEDY, seed=0), Ending(stop_ids=(), matcher=NoStops())

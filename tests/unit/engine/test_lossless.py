@@ -73,7 +73,7 @@ def add_all(engine: Engine) -> None:
 def draft_keys(engine: Engine) -> list[list[float]]:
     """The draft's committed keys of the first 14 answered positions, after one more cycle."""
     engine.step()
-    drafter = engine.worker.drafter
+    drafter = engine.executor.drafter
     assert drafter is not None
     base = engine.running[0].span.pages[0] * 16
     stop = base + len(PROMPTS[0]) + 14

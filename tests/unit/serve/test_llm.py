@@ -94,7 +94,7 @@ def test_a_dynamic_rope_is_not_stretched_within_the_models_own_context(world: Wo
     raw = json.loads(file.read_text())
     scaling = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10000.0}
     file.write_text(json.dumps({**raw, "rope_parameters": scaling, "rope_scaling": None}))
-    stretched, plain = (LLM(str(path), draft=None).engine.worker.target.rope for path in (model, world.model))
+    stretched, plain = (LLM(str(path), draft=None).worker.target.rope for path in (model, world.model))
     assert torch.equal(stretched.cos_PF, plain.cos_PF)
 
 

@@ -1,0 +1,150 @@
+"""Where the engine's orders go: to this process's rank, and to the others of its group.
+
+Rank 0 owns the host loop. It sends each order to every other rank, then carries it out itself; in a cycle the ranks
+meet in the collectives, so no answer is waited for. Orders about models and memory are answered by every rank.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from slipstream.config.speculation import Speculation
+from slipstream.flow.batch import Batch
+from slipstream.flow.orders import LoadTarget, MakePools, PlaceDraft, RankShare, Release, SetDelay, TellShare
+from slipstream.flow.output import Run
+from slipstream.flow.request import Prefill, RequestId
+from slipstream.parallel.launch import Membership
+from slipstream.parallel.watchdog import GroupError
+from slipstream.parallel.world import close_world
+from slipstream.runner.rank import Rank
+from slipstream.runner.worker import Worker
+
+ANSWERED = (LoadTarget, PlaceDraft, MakePools, TellShare, SetDelay)
+
+
+class Executor(Protocol):
+    """What the engine needs of the device side."""
+
+    @property
+    def has_draft(self) -> bool:
+        """Whether there is anything to speculate with."""
+        ...
+
+    def check(self, shape: Speculation) -> None:
+        """Refuse a cycle that the draft cannot grow (ValueError)."""
+        ...
+
+    def prefill(self, work: Prefill) -> int:
+        """Run a prompt; the answer's first token."""
+        ...
+
+    def step(self, batch: Batch) -> tuple[Run, ...]:
+        """Run one cycle."""
+        ...
+
+    def release(self, request: RequestId) -> None:
+        """Forget a request."""
+        ...
+
+
+class RankExecutor:
+    """This process is rank 0, alone or with a group behind it."""
+
+    def __init__(self, rank: Rank, membership: Membership | None = None) -> None:
+        self.rank, self.membership = rank, membership
+        self._closed = False
+
+    @property
+    def has_draft(self) -> bool:
+        """Whether a draft was placed; rank 0 always holds a share of it."""
+        return self.worker.has_draft
+
+    @property
+    def worker(self) -> Worker:
+        """This rank's worker."""
+        return self.rank.worker
+
+    def check(self, shape: Speculation) -> None:
+        """Refuse a cycle that the draft cannot grow.
+
+        Raises:
+            ValueError: no draft, or too few draft tokens to choose from.
+        """
+        self.worker.check(shape)
+
+    def prefill(self, work: Prefill) -> int:
+        """Run a prompt on every rank."""
+        return self.order(work)
+
+    def step(self, batch: Batch) -> tuple[Run, ...]:
+        """Run one cycle on every rank."""
+        return self.order(batch)
+
+    def release(self, request: RequestId) -> None:
+        """Forget a request on every rank; a group that has ended has forgotten it."""
+        if not self._closed:
+            self.order(Release(request=request))
+
+    def shares(self) -> tuple[RankShare, ...]:
+        """What each rank holds."""
+        return tuple(self.order_all(TellShare()))
+
+    def order(self, order: object) -> Any:
+        """Have an order carried out on all ranks; this rank's result.
+
+        Raises:
+            ValueError: an order about models or memory that some rank cannot meet.
+            GroupError: a rank died, hung or diverged; the group has ended.
+        """
+        return self.order_all(order)[0]
+
+    def order_all(self, order: object) -> Sequence[Any]:
+        """The same; results of all ranks where the order is one that they answer, else this rank's alone."""
+        if self.membership is None:
+            return [self.rank.carry_out(order)]
+        if self._closed:
+            raise GroupError(self.membership.watchdog.failure or "this engine was closed; make another")
+        assert self.membership.leader is not None, "rank 0 leads"
+        try:
+            self.membership.leader.tell(order)
+            if not isinstance(order, ANSWERED):
+                return [self.rank.carry_out(order)]
+            return self._answered(order)
+        except ValueError:
+            raise
+        except BaseException as error:
+            raise self._blame(error) from error
+
+    def close(self) -> None:
+        """End the group in peace; a second call does nothing."""
+        if self.membership is not None and not self._closed:
+            self._closed = True
+            self.membership.leave()
+            close_world()
+
+    def _answered(self, order: object) -> list[Any]:
+        assert self.membership is not None, "a group answers"
+        assert self.membership.leader is not None, "rank 0 leads"
+        answers = [_attempt(self.rank, order), *self.membership.leader.hear()]
+        for _, sentence in answers:
+            if sentence is not None:
+                raise ValueError(sentence)
+        return [value for value, _ in answers]
+
+    def _blame(self, error: BaseException) -> BaseException:
+        """The group is beyond help: say why, and let nothing of it live on."""
+        assert self.membership is not None, "one rank alone keeps its exceptions"
+        self._closed = True
+        watchdog = self.membership.watchdog
+        if isinstance(error, KeyboardInterrupt):
+            watchdog.acknowledge()
+            watchdog.announce_failure("interrupted")
+            return error
+        return watchdog.blame(error)
+
+
+def _attempt(rank: Rank, order: object) -> tuple[Any, str | None]:
+    """An order's result, or the sentence that says why there is none."""
+    try:
+        return rank.carry_out(order), None
+    except ValueError as error:
+        return None, str(error)

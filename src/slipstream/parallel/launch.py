@@ -1,0 +1,186 @@
+"""Start the other ranks of this host, and bring all ranks of a group together.
+
+The same meeting serves ranks that we spawn, that torchrun started on one or many hosts, and Ray actors.
+"""
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import torch.distributed as dist
+
+from slipstream.parallel.channel import Follower, Leader, open_follower, open_leader
+from slipstream.parallel.heartbeat import Peer, new_token, open_socket, this_peer
+from slipstream.parallel.ring import DecisionRing
+from slipstream.parallel.roll import Limits
+from slipstream.parallel.spot import Spot
+from slipstream.parallel.stamps import Stamps
+from slipstream.parallel.watchdog import Watchdog
+
+LOCALHOST = "127.0.0.1"
+HEARTBEAT_S = 30.0  # for the first heartbeat of every rank
+GOODBYE_S = 2.0  # for a follower to leave by itself
+
+
+@dataclass(slots=True, kw_only=True)
+class Child:
+    """A rank that this process started."""
+
+    rank: int
+    process: subprocess.Popen[bytes]
+
+    def obituary(self) -> str | None:
+        """How it ended, in a sentence, or None while it runs."""
+        code = self.process.poll()
+        return (
+            None if code is None else f"rank {self.rank} ended with code {code} before it joined; see its words above"
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Membership:
+    """A rank's ties to its group."""
+
+    spot: Spot
+    store: dist.TCPStore
+    device_type: str
+    watchdog: Watchdog
+    stamps: Stamps
+    ring: DecisionRing
+    leader: Leader | None  # rank 0's end of the channel
+    follower: Follower | None  # another rank's
+    children: Sequence[Child] = ()
+
+    def leave(self) -> None:
+        """Go in peace: the others must not take this for a failure. Rank 0 ends its children."""
+        self.watchdog.leaving()
+        for end in (self.leader, self.follower):
+            if end is not None:
+                with suppress(OSError):
+                    end.close()
+        end_children(self.children)
+        self.watchdog.stop()
+
+
+def local_spot(tp: int) -> Spot:
+    """Rank 0 of `tp` ranks on this host."""
+    return Spot(rank=0, size=tp, local_rank=0, local_size=tp, address=LOCALHOST, port=0)
+
+
+def open_store(spot: Spot) -> dist.TCPStore:
+    """The store in which the ranks meet; rank 0 keeps it unless the launcher does."""
+    keeps = spot.rank == 0 and not spot.store_is_elsewhere
+    return dist.TCPStore(
+        spot.address, spot.port, is_master=keeps, wait_for_workers=False, timeout=timedelta(seconds=600)
+    )
+
+
+def spawn(spot: Spot, command: Sequence[str], environment: Mapping[str, str] = os.environ) -> list[Child]:
+    """Start ranks 1.. of a local group; each runs `command` and learns its spot from its environment."""
+    children = []
+    for rank in range(1, spot.size):
+        own = replace(spot, rank=rank, local_rank=rank).environment()
+        process = subprocess.Popen(
+            list(command),
+            env={**environment, **own, "OMP_NUM_THREADS": threads_each(spot.local_size, environment)},
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is rank 0's to hear
+        )
+        children.append(Child(rank=rank, process=process))
+    return children
+
+
+def kill_children(children: Sequence[Child]) -> None:
+    """End children at once: their group never came up."""
+    for child in children:
+        child.process.kill()
+        child.process.wait()
+
+
+def end_children(children: Sequence[Child]) -> None:
+    """Wait a moment for each child, then kill it."""
+    for child in children:
+        try:
+            child.process.wait(GOODBYE_S)
+        except subprocess.TimeoutExpired:
+            child.process.kill()
+            child.process.wait()
+
+
+def threads_each(local_size: int, environment: Mapping[str, str]) -> str:
+    """CPU threads for each rank of a host: more of them than cores would slow all ranks many times over."""
+    return environment.get("OMP_NUM_THREADS") or str(max(1, (os.cpu_count() or 1) // local_size))
+
+
+def join(
+    spot: Spot,
+    store: dist.TCPStore,
+    *,
+    make_stamps: Callable[[str], Stamps],
+    device_type: str = "",
+    limits: Limits | None = None,
+    children: Sequence[Child] = (),
+) -> Membership:
+    """Meet the other ranks: the channel, then everybody's address, then heartbeats.
+
+    device_type, limits: rank 0's, which the others are told. make_stamps: for a device type.
+
+    Raises:
+        ValueError: a rank never came; GroupError: no heartbeat of one.
+    """
+    folder = Path(tempfile.gettempdir()) / f"slipstream-{store.port}"
+    leader, follower = None, None
+    if spot.rank == 0:
+        leader = open_leader(spot, store, lost=lambda: _first_obituary(children))
+        sock = open_socket(socket.gethostbyname(spot.address))
+        me, token = this_peer(0, sock), new_token()
+        peers = [me, *(Peer.from_text(text) for text in leader.hear())]
+        limits = limits or Limits()
+        leader.tell((token, limits, device_type, [peer.as_text() for peer in peers]))
+    else:
+        follower = open_follower(spot, store)
+        sock = open_socket(follower.own_address())
+        me = this_peer(spot.rank, sock)
+        follower.answer(me.as_text())
+        token, limits, device_type, texts = follower.hear()
+        peers = [Peer.from_text(text) for text in texts]
+    ring, stamps = DecisionRing(), make_stamps(device_type)
+    watchdog = Watchdog(
+        spot.rank,
+        peers,
+        sock=sock,
+        token=token,
+        stamps=stamps,
+        ring=ring,
+        ring_path=folder,
+        limits=limits,
+    )
+    watchdog.start()
+    watchdog.wait_for_all(HEARTBEAT_S)
+    return Membership(
+        spot=spot,
+        store=store,
+        device_type=device_type,
+        watchdog=watchdog,
+        stamps=stamps,
+        ring=ring,
+        leader=leader,
+        follower=follower,
+        children=children,
+    )
+
+
+def follower_command() -> list[str]:
+    """What a spawned rank runs."""
+    return [sys.executable, "-m", "slipstream.engine.follow"]
+
+
+def _first_obituary(children: Sequence[Child]) -> str | None:
+    return next((words for child in children if (words := child.obituary()) is not None), None)

@@ -1,0 +1,163 @@
+"""Start an engine: bring the ranks up, load, place the draft, share out the memory; in this order."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from slipstream.config.draft import CaptureConvention
+from slipstream.config.engine import EngineConfig
+from slipstream.config.placement import LEADER_ALONE, REPLICATED, placement
+from slipstream.draft.checkpoint import read_draft_config
+from slipstream.engine.engine import Engine
+from slipstream.engine.executor import RankExecutor
+from slipstream.engine.placement import Choice, choose_placement
+from slipstream.flow.orders import LoadTarget, MakePools, PlaceDraft, SetDelay
+from slipstream.parallel.cut import check_heads
+from slipstream.serve.budget import Budget, balance_warning, count_entries
+from slipstream.telemetry.clock import Clock
+
+AUTO: Literal["auto"] = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What an engine is to be, settled."""
+
+    target: LoadTarget
+    draft: PlaceDraft  # its placement is overridden by draft_tp
+    draft_tp: str  # auto, replicated or a number
+    config: EngineConfig  # without the size of the pools
+    budget: Budget
+    strict_memory_balance: bool = False
+    delay_us: float = 0.0  # of every collective
+
+
+@dataclass(slots=True, kw_only=True)
+class Started:
+    """A running engine and how it came to be."""
+
+    engine: Engine
+    executor: RankExecutor
+    wanted: Wanted
+    draft: PlaceDraft
+    choice: Choice | None  # of `auto`
+    warning: str | None  # about memory
+
+
+def check_before_loading(wanted: Wanted, tp: int) -> None:
+    """Refuse what the configs alone show to be impossible, before any rank is started.
+
+    Raises:
+        ValueError: heads that cannot be cut over tp, or a draft whose config does not fit.
+    """
+    config = wanted.target.config
+    check_heads("the target", num_heads=config.num_heads, num_kv_heads=config.num_kv_heads, size=tp)
+    check_draft(wanted.draft, wanted.target, wanted.draft_tp, tp)
+
+
+def check_draft(draft: PlaceDraft, target: LoadTarget, draft_tp: str, tp: int) -> None:
+    """The same for a draft.
+
+    Raises:
+        ValueError: a damaged config, another target's, or heads that cannot be cut as asked.
+    """
+    if draft.path is None:
+        return
+    convention = CaptureConvention(draft.convention)
+    body = read_draft_config(Path(draft.path), target=target.config, convention=convention).body
+    if draft_tp != AUTO:
+        size = placement(draft_tp, tp).ranks
+        check_heads("the draft", num_heads=body.num_heads, num_kv_heads=body.num_kv_heads, size=size)
+
+
+def set_delay(executor: RankExecutor, microseconds: float) -> None:
+    """Delay every collective from now on."""
+    executor.order(SetDelay(microseconds=microseconds))
+
+
+def replace_draft(started: Started, path: Path | None, draft_tp: str | None, *, tp: int) -> Started:
+    """Put another draft, or the same one elsewhere, beside the resident target.
+
+    Raises:
+        ValueError: it cannot be; the earlier draft is back in its place.
+    """
+    executor, wanted, before = started.executor, started.wanted, started.draft
+    draft_tp = draft_tp or (str(before.placement.ranks) if not before.placement.replicated else REPLICATED)
+    draft = replace(before, path=None if path is None else str(path))
+    if draft.wanted is False and draft_tp != AUTO:
+        raise ValueError("there is no draft to place; pass draft=...")
+    if draft_tp != AUTO:
+        placement(draft_tp, tp)
+    check_draft(draft, wanted.target, draft_tp, tp)
+    config = replace(started.engine.config, speculation=started.engine.config.speculation)
+    try:
+        draft, choice = place(executor, draft, replace(wanted, config=config), draft_tp=draft_tp, tp=tp)
+        engine = make_engine(executor, config, wanted.budget)
+    except ValueError:
+        executor.order(before)
+        executor.order(MakePools(config=started.engine.config))
+        raise
+    return replace(started, engine=engine, draft=draft, choice=choice)
+
+
+def start(wanted: Wanted, executor: RankExecutor, *, tp: int) -> Started:
+    """Load and place everything; on an error the group is closed.
+
+    Raises:
+        ValueError: something does not fit; one sentence.
+    """
+    try:
+        executor.order(wanted.target)
+        if wanted.delay_us:
+            set_delay(executor, wanted.delay_us)
+        warning = balance_warning(executor.shares())
+        if warning is not None and wanted.strict_memory_balance:
+            raise ValueError(f"{warning}; or leave --strict-memory-balance out")
+        draft, choice = place(executor, wanted.draft, wanted, draft_tp=wanted.draft_tp, tp=tp)
+        engine = make_engine(executor, wanted.config, wanted.budget)
+    except BaseException:
+        executor.close()
+        raise
+    return Started(engine=engine, executor=executor, wanted=wanted, draft=draft, choice=choice, warning=warning)
+
+
+def place(
+    executor: RankExecutor, draft: PlaceDraft, wanted: Wanted, *, draft_tp: str, tp: int
+) -> tuple[PlaceDraft, Choice | None]:
+    """Put the draft where it was asked for, or where it is fastest; what stands then.
+
+    Raises:
+        ValueError: an impossible placement, or a draft that cannot be loaded; the earlier one stays.
+    """
+    choice = None
+    if not draft.wanted or (draft_tp == AUTO and tp == 1):
+        draft = replace(draft, placement=LEADER_ALONE)
+    elif draft_tp != AUTO:
+        draft = replace(draft, placement=placement(draft_tp, tp))
+    else:
+        vocab_size = wanted.target.config.vocab_size
+        choice = choose_placement(executor, draft, wanted.config, vocab_size=vocab_size, clock=Clock(), tp=tp)
+        draft = replace(draft, placement=choice.placement)
+    executor.order(draft)
+    return draft, choice
+
+
+def make_engine(executor: RankExecutor, config: EngineConfig, budget: Budget) -> Engine:
+    """Size the pools by what the models left, and make the engine.
+
+    Raises:
+        ValueError: too little memory.
+    """
+    tail = config.speculation.num_tail_entries + 1 + config.page_size
+    longest = config.max_len + tail
+    entries = count_entries(
+        budget,
+        executor.shares(),
+        wanted=config.max_batch * longest,
+        longest=longest,
+        tail=tail,
+        least=2 * config.page_size,
+    )
+    config = replace(config, num_pages=entries // config.page_size + 1)
+    executor.order(MakePools(config=config))
+    return Engine(config, executor, clock=Clock())
