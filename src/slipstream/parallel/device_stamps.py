@@ -1,11 +1,11 @@
 """Stamps of a rank on a CUDA device: the stage is the one its stream has reached, not the one the host has queued."""
 
+import weakref
+
 import torch
-from torch import Tensor
 
-from slipstream.parallel.stamps import Stage, Stamps
-
-_CYCLE, _STAGE = 0, 1  # places in the pinned memory
+from slipstream.parallel.page import INTEGER_BYTES
+from slipstream.parallel.stamps import DEVICE, NUM_INTEGERS, ON_DEVICE, Stage, Stamps
 
 
 class DeviceStamps(Stamps):
@@ -17,13 +17,14 @@ class DeviceStamps(Stamps):
     """
 
     def __init__(self, device: torch.device) -> None:
-        """Allocate the constants and the pinned memory; needs the device, so call it on the main thread."""
+        """Allocate the constants and pin the page; needs the device, so call it on the main thread."""
         super().__init__()
         self._constants = torch.arange(len(Stage), dtype=torch.int64, device=device).split(1)
         self._cycle_on_device = torch.zeros(1, dtype=torch.int64, device=device)
-        self._reached: Tensor = torch.zeros(2, dtype=torch.int64, pin_memory=device.type == "cuda")
-        self._cycle_slot, self._stage_slot = self._reached.split(1)
-        self._view = self._reached.numpy()  # the same memory
+        integers = torch.frombuffer(self.page.memory, dtype=torch.int64)
+        self._cycle_slot, self._stage_slot = integers[DEVICE : DEVICE + 2].split(1)
+        self._integers[ON_DEVICE] = 1
+        _pin(self, integers.data_ptr())
 
     def begin(self, cycle: int) -> None:
         """Open a cycle, and let the stream say so when it gets there."""
@@ -36,15 +37,15 @@ class DeviceStamps(Stamps):
         super().mark(stage)
         self._stage_slot.copy_(self._constants[stage], non_blocking=True)
 
-    def read(self) -> tuple[int, Stage]:
-        """The cycle and the stage that the device has reached."""
-        return int(self._view[_CYCLE]), Stage(int(self._view[_STAGE]))
-
     @property
     def active(self) -> bool:
         """Whether the host or the device is at work."""
-        return self._active or int(self._view[_STAGE]) != Stage.IDLE
+        return self._active or self._integers[DEVICE + 1] != Stage.IDLE
 
-    def progress(self) -> tuple[int, ...]:
-        """The host's numbers and the device's."""
-        return *super().progress(), int(self._view[_CYCLE]), int(self._view[_STAGE])
+
+def _pin(owner: DeviceStamps, address: int) -> None:
+    """Let the device write to memory that torch did not allocate, because other processes are to read it."""
+    runtime = torch.cuda.cudart()
+    assert runtime is not None, "torch has a CUDA runtime when it has a CUDA device"
+    torch.cuda.check_error(int(runtime.cudaHostRegister(address, NUM_INTEGERS * INTEGER_BYTES, 0)))
+    weakref.finalize(owner, runtime.cudaHostUnregister, address).atexit = False

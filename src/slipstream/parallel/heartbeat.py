@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from enum import IntEnum
 
 from slipstream.parallel.process import start_ticks
-from slipstream.parallel.stamps import Stage
+from slipstream.parallel.stamps import Stage, Stamps
 
 TOKEN_BYTES = 16
 SENTENCE_BYTES = 500
@@ -75,6 +75,7 @@ class Peer:
     address: tuple[str, int]  # IP and UDP port
     pid: int
     started: int | None  # ticks since boot, so that a later process with this pid is not taken for it
+    page_fd: int | None = None  # of the process's stamps
 
     def as_text(self) -> str:
         """JSON, for whatever store the ranks meet in."""
@@ -90,11 +91,18 @@ class Peer:
         return f"rank {self.rank} (pid {self.pid} on host {self.host_name})"
 
 
-def this_peer(rank: int, sock: socket.socket) -> Peer:
-    """Introduce this process, which listens on a socket of open_socket."""
+def this_peer(rank: int, sock: socket.socket, stamps: Stamps) -> Peer:
+    """Introduce this process, which listens on a socket of open_socket and says where it is in its stamps."""
     ip, port = sock.getsockname()[:2]
     pid = os.getpid()
-    return Peer(rank=rank, host_name=socket.gethostname(), address=(ip, port), pid=pid, started=start_ticks(pid))
+    return Peer(
+        rank=rank,
+        host_name=socket.gethostname(),
+        address=(ip, port),
+        pid=pid,
+        started=start_ticks(pid),
+        page_fd=stamps.page.fd,
+    )
 
 
 def new_token() -> bytes:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.parallel.heartbeat import Beat, Failure, Kind, Peer, State
+from slipstream.parallel.page import open_page
 from slipstream.parallel.process import is_gone, start_ticks
 from slipstream.parallel.ring import name
-from slipstream.parallel.stamps import Stage
+from slipstream.parallel.stamps import Stage, position
 
 ENDS = "; the group ends. Restart it"
 _REASON_BYTES = 300
@@ -39,6 +40,7 @@ class Entry:
     is_local: bool  # a process of this machine that can be seen and ended from here
     heard_at: float
     beat: Beat | None = None
+    page: memoryview | None = None  # its stamps, if it is local: newer than its last heartbeat
 
     @property
     def has_left(self) -> bool:
@@ -48,6 +50,12 @@ class Entry:
     def knows(self) -> bool:
         """Whether it has said that it knows of the failure."""
         return self.beat is not None and self.beat.state is State.FAILED
+
+    def where(self) -> str:
+        """The last that is known of its place, in words."""
+        if self.page is not None:
+            return in_words(*position(self.page))
+        return where(self.beat) if self.beat else "before its first heartbeat"
 
     def is_gone(self) -> bool:
         return self.is_local and is_gone(self.peer.pid, self.peer.started)
@@ -60,7 +68,7 @@ class Roll:
         self._me, self._limits = me, limits
         self._away_s = 0.0
         self._back_at = now
-        self.entries = {peer.rank: Entry(peer=peer, is_local=_is_local(peer, me), heard_at=now) for peer in others}
+        self.entries = {peer.rank: _entry(peer, me, now) for peer in others}
 
     def hear(self, beat: Beat, now: float) -> None:
         """Take down a heartbeat; one that was overtaken on its way is ignored."""
@@ -135,7 +143,7 @@ class Roll:
         return Failure(kind=Kind.STUCK, origin=last.rank, reporter=own.rank, sentence=sentence)
 
     def _failure(self, kind: Kind, entry: Entry, what: str, own: Beat) -> Failure:
-        seen = where(entry.beat) if entry.beat else "before its first heartbeat"
+        seen = entry.where()
         mine = f"rank {own.rank} is {where(own)}"
         sentence = f"{entry.peer} {what} {seen} ({mine}){ENDS}"
         return Failure(kind=kind, origin=entry.peer.rank, reporter=own.rank, sentence=sentence)
@@ -143,7 +151,12 @@ class Roll:
 
 def where(beat: Beat) -> str:
     """A rank's place in words."""
-    return f"at cycle {beat.cycle}, stage {name(beat.stage)}"
+    return in_words(beat.cycle, beat.stage)
+
+
+def in_words(cycle: int, stage: Stage) -> str:
+    """A place in words."""
+    return f"at cycle {cycle}, stage {name(stage)}"
 
 
 def truer(one: Failure, other: Failure) -> Failure:
@@ -157,6 +170,12 @@ def _place(beat: Beat) -> tuple[int, int, float, int]:
     """Sorts the rank that fell behind first: collectives hold the others where it should be."""
     stage = beat.stage if beat.active else len(Stage)  # idle: done with its cycle
     return beat.cycle, stage, -beat.still_s, beat.rank
+
+
+def _entry(peer: Peer, me: Peer, now: float) -> Entry:
+    is_local = _is_local(peer, me)
+    page = open_page(peer.pid, peer.page_fd) if is_local else None
+    return Entry(peer=peer, is_local=is_local, heard_at=now, page=page)
 
 
 def _is_local(peer: Peer, me: Peer) -> bool:

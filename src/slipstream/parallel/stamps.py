@@ -1,6 +1,13 @@
-"""Where a rank is: the cycle it works on and the last stage it reached, readable from another thread at any time."""
+"""Where a rank is: the cycle it works on and the last stage it reached, readable from outside at any time."""
 
+from collections.abc import Sequence
 from enum import IntEnum
+
+from slipstream.parallel.page import Page
+
+HOST, DEVICE = 0, 2  # where their cycle is found on the page; the stage is beside it
+ON_DEVICE = 4  # whether the device's is the one that counts
+NUM_INTEGERS = 5
 
 
 class Stage(IntEnum):
@@ -16,29 +23,32 @@ class Stage(IntEnum):
 
 
 class Stamps:
-    """Written by the main thread, read by the watchdog's. On a CPU a stage is reached when it is marked."""
+    """Written by the main thread; read by the watchdog's, and by the other ranks of the machine when this one is lost.
+
+    On a CPU a stage is reached when it is marked.
+    """
 
     def __init__(self) -> None:
-        self._cycle = 0
-        self._stage = Stage.IDLE
+        self.page = Page(NUM_INTEGERS)
+        self._integers = self.page.integers
         self._active = False
         self._num_marks = 0
 
     def begin(self, cycle: int) -> None:
         """Open a cycle: from here until IDLE is marked the rank owes progress."""
-        self._cycle = cycle
+        self._integers[HOST] = cycle
         self._active = True
         self._num_marks += 1
 
     def mark(self, stage: Stage) -> None:
         """Enter a stage. Mark the same one again to show progress within it: a chunk, a loaded file."""
-        self._stage = stage
+        self._integers[HOST + 1] = stage
         self._active = stage is not Stage.IDLE
         self._num_marks += 1
 
     def read(self) -> tuple[int, Stage]:
         """The cycle and the last stage that was reached."""
-        return self._cycle, self._stage
+        return position(self._integers)
 
     @property
     def active(self) -> bool:
@@ -47,4 +57,10 @@ class Stamps:
 
     def progress(self) -> tuple[int, ...]:
         """Numbers of which at least one changes whenever the rank gets on."""
-        return self._cycle, self._stage, self._num_marks
+        return self._num_marks, *self._integers
+
+
+def position(integers: Sequence[int]) -> tuple[int, Stage]:
+    """Read a page: the cycle and the last stage that was reached."""
+    place = DEVICE if integers[ON_DEVICE] else HOST
+    return integers[place], Stage(integers[place + 1])

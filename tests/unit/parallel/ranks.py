@@ -21,8 +21,8 @@ STEP_S = 0.02
 
 
 def main(folder: Path, rank: int, size: int, host_names: list[str]) -> None:
-    sock = open_socket("127.0.0.1")
-    me = this_peer(rank, sock)
+    sock, stamps, ring = open_socket("127.0.0.1"), Stamps(), DecisionRing()
+    me = this_peer(rank, sock, stamps)
     if host_names:
         me = replace(me, host_name=host_names[rank])
     publish(folder / f"peer-{rank}", me.as_text())
@@ -30,7 +30,6 @@ def main(folder: Path, rank: int, size: int, host_names: list[str]) -> None:
         publish(folder / "token", new_token().hex())
     group = [Peer.from_text(await_text(folder / f"peer-{each}")) for each in range(size)]
     token = bytes.fromhex(await_text(folder / "token"))
-    stamps, ring = Stamps(), DecisionRing()
     watchdog = Watchdog(
         rank, group, sock=sock, token=token, stamps=stamps, ring=ring, ring_path=folder / "rings", limits=LIMITS
     )

@@ -18,7 +18,7 @@ from slipstream.parallel.heartbeat import (
     open_socket,
     this_peer,
 )
-from slipstream.parallel.stamps import Stage
+from slipstream.parallel.stamps import Stage, Stamps
 
 TOKEN = bytes(16)
 BEAT = Beat(rank=3, sequence=9, cycle=17, stage=Stage.VERIFY, active=True, still_s=0.25, state=State.ALIVE)
@@ -59,7 +59,7 @@ def test_a_datagram_with_values_of_no_meaning_is_ignored():
 
 def test_a_peer_survives_the_store():
     sock = open_socket("127.0.0.1")
-    peer = this_peer(2, sock)
+    peer = this_peer(2, sock, Stamps())
     sock.close()
     assert Peer.from_text(peer.as_text()) == peer
     assert peer.address[1] > 0
@@ -67,7 +67,7 @@ def test_a_peer_survives_the_store():
 
 def test_posts_of_one_group_reach_each_other_and_a_dead_end_is_no_error():
     socks = [open_socket("127.0.0.1") for _ in range(3)]
-    peers = [this_peer(rank, sock) for rank, sock in enumerate(socks)]
+    peers = [this_peer(rank, sock, Stamps()) for rank, sock in enumerate(socks)]
     posts = [Post(sock, TOKEN, peers) for sock in socks]
     stranger = Post(open_socket("127.0.0.1"), new_token(), peers)
     posts[2].close()

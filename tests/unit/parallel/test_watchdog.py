@@ -32,7 +32,8 @@ class Trio:
         self.folder = folder
         socks = [open_socket("127.0.0.1") for _ in range(3)]
         self.group: list[Peer] = [
-            replace(this_peer(rank, sock), host_name=f"host{rank}", pid=100 + rank) for rank, sock in enumerate(socks)
+            replace(this_peer(rank, sock, self.stamps[rank]), host_name=f"host{rank}", pid=100 + rank)
+            for rank, sock in enumerate(socks)
         ]
         token = new_token()
         self.dogs = [
