@@ -139,19 +139,21 @@ def join(
     leader, follower = None, None
     if spot.rank == 0:
         leader = open_leader(spot, store, lost=lambda: _first_obituary(children))
-        sock = open_socket(socket.gethostbyname(spot.address))
-        me, token = this_peer(0, sock), new_token()
+        leader.tell(device_type)
+        sock, stamps = open_socket(socket.gethostbyname(spot.address)), make_stamps(device_type)
+        me, token = this_peer(0, sock, stamps), new_token()
         peers = [me, *(Peer.from_text(text) for text in leader.hear())]
         limits = limits or Limits()
-        leader.tell((token, limits, device_type, [peer.as_text() for peer in peers]))
+        leader.tell((token, limits, [peer.as_text() for peer in peers]))
     else:
         follower = open_follower(spot, store)
-        sock = open_socket(follower.own_address())
-        me = this_peer(spot.rank, sock)
+        device_type = follower.hear()
+        sock, stamps = open_socket(follower.own_address()), make_stamps(device_type)
+        me = this_peer(spot.rank, sock, stamps)
         follower.answer(me.as_text())
-        token, limits, device_type, texts = follower.hear()
+        token, limits, texts = follower.hear()
         peers = [Peer.from_text(text) for text in texts]
-    ring, stamps = DecisionRing(), make_stamps(device_type)
+    ring = DecisionRing()
     watchdog = Watchdog(
         spot.rank,
         peers,
