@@ -11,6 +11,7 @@ from rich.table import Table
 
 import slipstream
 from slipstream.cli.options import ModelOptions, SamplingOptions
+from slipstream.cli.ranks import shares_rows
 from slipstream.cli.show import heading, positions, stdout_console, table, total
 from slipstream.cli.spread import spread
 from slipstream.config.sampling import SamplingParams
@@ -41,7 +42,7 @@ def generate(
     entries = chosen_entries(prompt, prompts)
     params = sampling.params()
     llm = models.load()
-    show = JsonLines(load_s=llm.load_s) if as_json else Answers(entries, sampled=not params.greedy)
+    show = JsonLines(llm) if as_json else Answers(entries, sampled=not params.greedy)
     quiet = as_json and sys.stdout.isatty()  # a bar on the same terminal would wrap the lines
     with progress("Answering", len(entries), unit="prompts", quiet=quiet) as meter, Stopwatch(Clock()) as watch:
 
@@ -92,8 +93,14 @@ def question(entry: PromptEntry) -> str:
 class JsonLines:
     """One object a prompt, in their order, each as soon as all before it are out; nothing else on stdout."""
 
-    def __init__(self, *, load_s: float) -> None:
-        self._load_s = load_s
+    def __init__(self, llm: "slipstream.LLM") -> None:
+        self._common: dict[str, Any] = {}
+        if llm.synthetic_accept_length is not None:
+            self._common["synthetic_accept_length"] = llm.synthetic_accept_length
+        if llm.tp > 1:
+            self._common["ranks"] = shares_rows(llm.shares())
+            self._common["draft_placement"] = None if llm.placement is None else str(llm.placement)
+        self._load_s = llm.load_s
         self._waiting: dict[int, Completion] = {}
         self._num_printed = 0
 
@@ -101,7 +108,7 @@ class JsonLines:
         self._waiting[index] = completion
         while self._num_printed in self._waiting:
             found = json_object(self._waiting.pop(self._num_printed), load_s=self._load_s)
-            print(json.dumps(found), flush=True)
+            print(json.dumps({**found, **self._common}), flush=True)
             self._num_printed += 1
 
     def summary(self, completions: Sequence[Completion], seconds: float) -> None:

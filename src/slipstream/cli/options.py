@@ -7,11 +7,12 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 import slipstream
+from slipstream.cli.ranks import show_start
 from slipstream.config.sampling import SamplingParams
 from slipstream.telemetry.progress import BYTES, progress
 from slipstream.weights.shipped import shipped_draft, short_name
 
-MODEL, SPECULATION, SAMPLING, SGLANG = "Model", "Speculation", "Sampling", "SGLang's names"
+MODEL, SPECULATION, RANKS, SAMPLING, SGLANG = "Model", "Speculation", "Ranks", "Sampling", "SGLang's names"
 DEFAULT_MODEL = "smollm2-135m"
 SHIPPED = "auto"  # what LLM calls the draft that ships with slipstream
 
@@ -35,7 +36,10 @@ class ModelOptions:
         None
     )
     max_batch: Annotated[int, _option("Prompts that run together.", MODEL)] = 16
-    kv_gib: Annotated[float | None, _option("Budget of keys and values, in GiB; 2 on a CPU.", MODEL)] = None
+    kv_gib: Annotated[float | None, _option("GiB of keys and values on each rank; 2 on a CPU.", MODEL)] = None
+    memory_fraction: Annotated[
+        float | None, _option("Share of each device's memory for everything; 0.9 on CUDA.", MODEL)
+    ] = None
     capture_convention: Annotated[str, _option("How the draft's layer ids read: auto, output or input.", MODEL)] = (
         "auto"
     )
@@ -44,6 +48,20 @@ class ModelOptions:
     )
     topk: Annotated[int | None, _option("Branches a node; 1, a chain, if left out.", SPECULATION)] = None
     draft_tokens: Annotated[int | None, _option("Nodes verified a cycle, without the root.", SPECULATION)] = None
+    tp: Annotated[int | None, _option("Ranks the target is cut over; a launcher's, else 1.", RANKS)] = None
+    draft_tp: Annotated[str, _option("Ranks the draft is cut over, replicated, or auto: times all.", RANKS)] = "auto"
+    draft_dtype: Annotated[str, _option("auto (the target's), float32, bfloat16 or float16.", RANKS)] = "auto"
+    executor: Annotated[str, _option("spawn (or torchrun's ranks), or ray.", RANKS)] = "spawn"
+    strict_memory_balance: Annotated[
+        bool, _option("Stop if one rank has much less free memory.", RANKS, "--strict-memory-balance")
+    ] = False
+    watchdog_s: Annotated[float, _option("Seconds a rank may be silent before all end.", RANKS)] = 30.0
+    inject_allreduce_us: Annotated[
+        float, _option("Delay every all-reduce, gather and broadcast by this, on the device.", RANKS)
+    ] = 0.0
+    synthetic_accept_length: Annotated[
+        float | None, _option("Decree the accept length, to time cycles; answers are no answers then.", RANKS)
+    ] = None
     model_path: Annotated[str | None, _option("--model.", SGLANG)] = None
     speculative_draft_model_path: Annotated[str | None, _option("--draft.", SGLANG)] = None
     speculative_num_steps: Annotated[int | None, _option("--steps.", SGLANG)] = None
@@ -69,6 +87,15 @@ class ModelOptions:
             max_len=self.max_len,
             max_batch=self.max_batch,
             kv_gib=self.kv_gib,
+            memory_fraction=self.memory_fraction,
+            tp=self.tp,
+            draft_tp=self.draft_tp,
+            draft_dtype=self.draft_dtype,
+            executor=self.executor,
+            strict_memory_balance=self.strict_memory_balance,
+            watchdog_s=self.watchdog_s,
+            inject_allreduce_us=self.inject_allreduce_us,
+            synthetic_accept_length=self.synthetic_accept_length,
             capture_convention=self.capture_convention,
         )
 
@@ -156,7 +183,9 @@ class SamplingOptions:
 def load(model: str, draft: str | None, **settings: Any) -> "slipstream.LLM":
     """Load a model, with a bar on a terminal."""
     with progress("Loading", None, unit=BYTES) as meter:
-        return slipstream.LLM(model, draft=draft, on_load=meter.advance, **settings)
+        llm = slipstream.LLM(model, draft=draft, on_load=meter.advance, **settings)
+    show_start(llm)
+    return llm
 
 
 def refuse_without_draft(model: str, draft: str) -> None:

@@ -126,11 +126,12 @@ def join(
     make_stamps: Callable[[str], Stamps],
     device_type: str = "",
     limits: Limits | None = None,
+    on_failure: Callable[[str], None] | None = None,
     children: Sequence[Child] = (),
 ) -> Membership:
     """Meet the other ranks: the channel, then everybody's address, then heartbeats.
 
-    device_type, limits: rank 0's, which the others are told. make_stamps: for a device type.
+    device_type, limits: rank 0's, which the others are told. make_stamps: for a device type. on_failure: Watchdog's.
 
     Raises:
         ValueError: a rank never came; GroupError: no heartbeat of one.
@@ -139,21 +140,21 @@ def join(
     leader, follower = None, None
     if spot.rank == 0:
         leader = open_leader(spot, store, lost=lambda: _first_obituary(children))
-        leader.tell(device_type)
-        sock, stamps = open_socket(socket.gethostbyname(spot.address)), make_stamps(device_type)
-        me, token = this_peer(0, sock, stamps), new_token()
-        peers = [me, *(Peer.from_text(text) for text in leader.hear())]
-        limits = limits or Limits()
-        leader.tell((token, limits, [peer.as_text() for peer in peers]))
+        token, limits, stamps = new_token(), limits or Limits(), make_stamps(device_type)
+        leader.tell((token, limits, device_type))
+        sock = open_socket(socket.gethostbyname(spot.address))
+        me = this_peer(0, sock, stamps)
+        texts = [me.as_text(), *leader.hear()]
+        leader.tell(texts)
     else:
         follower = open_follower(spot, store)
-        device_type = follower.hear()
-        sock, stamps = open_socket(follower.own_address()), make_stamps(device_type)
+        token, limits, device_type = follower.hear()
+        stamps = make_stamps(device_type)
+        sock = open_socket(follower.own_address())
         me = this_peer(spot.rank, sock, stamps)
         follower.answer(me.as_text())
-        token, limits, texts = follower.hear()
-        peers = [Peer.from_text(text) for text in texts]
-    ring = DecisionRing()
+        texts = follower.hear()
+    ring, peers = DecisionRing(), [Peer.from_text(text) for text in texts]
     watchdog = Watchdog(
         spot.rank,
         peers,
@@ -163,6 +164,7 @@ def join(
         ring=ring,
         ring_path=folder,
         limits=limits,
+        on_failure=on_failure,
     )
     watchdog.start()
     watchdog.wait_for_all(HEARTBEAT_S)

@@ -8,6 +8,7 @@ from slipstream.config.placement import Placement
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import Speculation
 from slipstream.engine.engine import Ending, Engine
+from slipstream.engine.executor import RankExecutor
 from slipstream.engine.group import follow_if_launched, open_ranks
 from slipstream.flow.orders import LoadTarget, RankShare
 from slipstream.flow.request import Request
@@ -128,8 +129,15 @@ class LLM:
 
     @property
     def worker(self) -> Worker:
-        """This process's rank, at work."""
-        return self._started.executor.worker
+        """This process's rank, at work.
+
+        Raises:
+            ValueError: all ranks are in other processes.
+        """
+        executor = self._started.executor
+        if not isinstance(executor, RankExecutor):
+            raise ValueError("this process holds no rank: all are Ray actors; use executor='spawn' to look inside one")
+        return executor.worker
 
     @property
     def speculation(self) -> Speculation:

@@ -9,7 +9,7 @@ from slipstream.config.engine import EngineConfig
 from slipstream.config.placement import LEADER_ALONE, REPLICATED, placement
 from slipstream.draft.checkpoint import read_draft_config
 from slipstream.engine.engine import Engine
-from slipstream.engine.executor import RankExecutor
+from slipstream.engine.executor import Ranks
 from slipstream.engine.placement import Choice, choose_placement
 from slipstream.flow.orders import LoadTarget, MakePools, PlaceDraft, SetDelay
 from slipstream.parallel.cut import check_heads
@@ -37,7 +37,7 @@ class Started:
     """A running engine and how it came to be."""
 
     engine: Engine
-    executor: RankExecutor
+    executor: Ranks
     wanted: Wanted
     draft: PlaceDraft
     choice: Choice | None  # of `auto`
@@ -70,7 +70,7 @@ def check_draft(draft: PlaceDraft, target: LoadTarget, draft_tp: str, tp: int) -
         check_heads("the draft", num_heads=body.num_heads, num_kv_heads=body.num_kv_heads, size=size)
 
 
-def set_delay(executor: RankExecutor, microseconds: float) -> None:
+def set_delay(executor: Ranks, microseconds: float) -> None:
     """Delay every collective from now on."""
     executor.order(SetDelay(microseconds=microseconds))
 
@@ -100,7 +100,7 @@ def replace_draft(started: Started, path: Path | None, draft_tp: str | None, *, 
     return replace(started, engine=engine, draft=draft, choice=choice)
 
 
-def start(wanted: Wanted, executor: RankExecutor, *, tp: int) -> Started:
+def start(wanted: Wanted, executor: Ranks, *, tp: int) -> Started:
     """Load and place everything; on an error the group is closed.
 
     Raises:
@@ -122,7 +122,7 @@ def start(wanted: Wanted, executor: RankExecutor, *, tp: int) -> Started:
 
 
 def place(
-    executor: RankExecutor, draft: PlaceDraft, wanted: Wanted, *, draft_tp: str, tp: int
+    executor: Ranks, draft: PlaceDraft, wanted: Wanted, *, draft_tp: str, tp: int
 ) -> tuple[PlaceDraft, Choice | None]:
     """Put the draft where it was asked for, or where it is fastest; what stands then.
 
@@ -142,7 +142,7 @@ def place(
     return draft, choice
 
 
-def make_engine(executor: RankExecutor, config: EngineConfig, budget: Budget) -> Engine:
+def make_engine(executor: Ranks, config: EngineConfig, budget: Budget) -> Engine:
     """Size the pools by what the models left, and make the engine.
 
     Raises:
