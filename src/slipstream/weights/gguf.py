@@ -12,6 +12,8 @@ from slipstream.weights.gguf_config import architecture, hf_config, kv_heads, qu
 from slipstream.weights.gguf_header import GgufHeader, read_header
 from slipstream.weights.gguf_names import ROPE_FACTORS, hf_name
 from slipstream.weights.gguf_tokenizer import chat_template, tokenizer_json
+from slipstream.weights.names import PartCut
+from slipstream.weights.spans import check_length, index_of, span_along
 
 
 class GgufSource:
@@ -30,15 +32,37 @@ class GgufSource:
         """Give a tensor's shape without expanding it."""
         return self.header.tensors[self._find(name)].shape
 
-    def read(self, name: str) -> torch.Tensor:
-        """Expand one tensor to float32; one stored so is a view of the file."""
+    def read(self, name: str, *cuts: PartCut) -> torch.Tensor:
+        """Expand one tensor to float32, or what the cuts leave of it; one stored so is a view of the file."""
         stored = self._find(name)
-        values = self.header.array(stored)
+        rows = span_along(0, self.header.tensors[stored].shape, cuts)
+        columns = tuple(cut for cut in cuts if cut.dim != 0)
+        values = self._rows(stored, rows)
+        return torch.from_numpy(values[index_of(columns)] if columns else values)
+
+    def read_into(self, out: torch.Tensor, name: str, *cuts: PartCut) -> None:
+        """Fill `out` with the same."""
+        check_length(self.header.path, len(self.header.data))
+        out.copy_(self.read(name, *cuts))
+
+    def _rows(self, stored: str, rows: range) -> NDArray[np.float32]:
+        """Expand some rows of a tensor, in Hugging Face's order; no others than those of the same heads."""
+        num_heads = self._reordered_heads(stored)
+        if num_heads is None:
+            return self.header.array(stored, rows)
+        head_len = self.header.tensors[stored].shape[0] // num_heads
+        first, last = rows.start // head_len, -(-rows.stop // head_len)
+        heads = self.header.array(stored, range(first * head_len, last * head_len))
+        start = rows.start - first * head_len
+        return _halves_together(heads, last - first)[start : start + len(rows)]
+
+    def _reordered_heads(self, stored: str) -> int | None:
+        """Count the heads of a tensor whose rows the converter moved; None where it left them."""
         if self.architecture == "llama" and ".attn_q." in stored:
-            values = _halves_together(values, query_heads(self.header))
+            return query_heads(self.header)
         if self.architecture == "llama" and ".attn_k." in stored:
-            values = _halves_together(values, kv_heads(self.header))
-        return torch.from_numpy(values)
+            return kv_heads(self.header)
+        return None
 
     def config(self) -> dict[str, Any]:
         """Give what would stand in config.json."""

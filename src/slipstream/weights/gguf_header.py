@@ -61,14 +61,16 @@ class GgufHeader:
             raise ValueError(f"{self.path} has no {key} in its metadata; convert the model again")
         return self.metadata[key]
 
-    def array(self, name: str) -> NDArray[np.float32]:
-        """Give one tensor in float32, dequantised; a view of the file where it is stored so."""
+    def array(self, name: str, rows: range | None = None) -> NDArray[np.float32]:
+        """Give one tensor, or some of its rows, in float32, dequantised; a view of the file where it is stored so."""
         tensor = self.tensors[name]
+        if rows is not None and len(tensor.shape) == 1:
+            return self.array(name)[rows.start : rows.stop]  # one row of the format, which keeps its blocks together
         raw = self.data[tensor.start : tensor.start + tensor.num_bytes]
         block_len, block_bytes = GGML_QUANT_SIZES[tensor.kind]
-        rows = raw.reshape(*tensor.shape[:-1], tensor.shape[-1] // block_len * block_bytes)
+        packed = raw.reshape(*tensor.shape[:-1], tensor.shape[-1] // block_len * block_bytes)
         try:
-            return dequantize(rows, tensor.kind)
+            return dequantize(packed if rows is None else packed[rows.start : rows.stop], tensor.kind)
         except NotImplementedError:
             raise ValueError(
                 f"{self.path} stores {name} as {tensor.kind.name}, which the gguf package cannot expand; "

@@ -1,11 +1,13 @@
 """Fill a module's parameters from a checkpoint; the first tensor that does not fit is named."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
 
 from slipstream.weights.names import IGNORED_SUFFIXES, NameTable, Part
+from slipstream.weights.placing import read_parameters
 from slipstream.weights.reader import TensorSource
 
 
@@ -19,22 +21,23 @@ def load_weights(
     also_known: Iterable[str] = (),
     on_tensor: Callable[[int], None] = lambda num_bytes: None,
 ) -> None:
-    """Replace every parameter in `table` by its checkpoint tensors, on `device` in `dtype`.
+    """Replace every parameter in `table` by its checkpoint tensors, or a rank's share of them, on `device` in `dtype`.
 
     also_known: checkpoint tensors that somebody else reads, so that they are no surprise here.
     on_tensor: told the bytes of each parameter as it is placed.
 
     Raises:
-        ValueError: a tensor is missing, extra or misshapen; the first one is named.
+        ValueError: a tensor is missing, extra or misshapen, or a file fails; the first one is named.
     """
     check_names(source, table, also_known)
     own = dict(module.named_parameters())
     for name, parts in table.items():
         if name not in own:
             raise ValueError(f"the model has no parameter {name!r} for checkpoint tensor {parts[0].name!r}")
-        value = torch.cat([source.read(part.name).to(device=device, dtype=dtype) for part in parts])
-        place(module, name, value)
-        on_tensor(value.numel() * value.element_size())
+    with contextlib.closing(read_parameters(source, table, device=device, dtype=dtype)) as filled:
+        for name, value in filled:
+            place(module, name, value)
+            on_tensor(value.numel() * value.element_size())
 
 
 def check_names(source: TensorSource, table: NameTable, also_known: Iterable[str] = ()) -> None:

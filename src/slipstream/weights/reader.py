@@ -5,12 +5,14 @@ import pickle
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
-from safetensors import SafetensorError, safe_open
 
 from slipstream.weights.gguf import GgufSource
+from slipstream.weights.names import PartCut
+from slipstream.weights.safetensors import SafetensorsSource
+from slipstream.weights.spans import check_length, damaged, first_line, index_of, known
 
 SAFETENSORS, BIN, GGUF = ".safetensors", (".bin", ".pt", ".pth"), ".gguf"
 
@@ -26,8 +28,16 @@ class TensorSource(Protocol):
         """Give a tensor's shape without reading it."""
         ...
 
-    def read(self, name: str) -> torch.Tensor:
-        """Give one tensor, a view of the file where it can be."""
+    def read(self, name: str, *cuts: PartCut) -> torch.Tensor:
+        """Give one tensor, or what the cuts (at most one a dimension) leave of it; a view of the file where it can."""
+        ...
+
+    def read_into(self, out: torch.Tensor, name: str, *cuts: PartCut) -> None:
+        """Fill `out`, of any dtype, with the same; several threads may call it at once.
+
+        Raises:
+            ValueError: the file fails, or has become shorter.
+        """
         ...
 
 
@@ -40,36 +50,13 @@ def open_source(path: Path) -> TensorSource:
     return _open_file(path)
 
 
-class SafetensorsSource:
-    """One .safetensors file, memory-mapped."""
-
-    def __init__(self, path: Path) -> None:
-        self.path: Path = path
-        try:
-            self._file: Any = safe_open(path, framework="pt")
-        except (SafetensorError, OSError) as error:
-            raise ValueError(f"{path} is damaged or cut short ({_first_line(error)}); download it again") from None
-        self._names: tuple[str, ...] = tuple(self._file.keys())
-
-    def names(self) -> tuple[str, ...]:
-        """List the tensors."""
-        return self._names
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Give a tensor's shape from the header."""
-        return tuple(self._file.get_slice(_known(name, self._names, self.path)).get_shape())
-
-    def read(self, name: str) -> torch.Tensor:
-        """Give one tensor as a view of the file."""
-        return self._file.get_tensor(_known(name, self._names, self.path))
-
-
 class PickleSource:
     """One file written by torch.save, from which nothing but tensors is taken."""
 
     def __init__(self, path: Path) -> None:
         self.path: Path = path
         self._tensors: Mapping[str, torch.Tensor] = _load_pickle(path)
+        self._num_bytes: int = path.stat().st_size
 
     def names(self) -> tuple[str, ...]:
         """List the tensors."""
@@ -79,9 +66,14 @@ class PickleSource:
         """Give a tensor's shape."""
         return tuple(self.read(name).shape)
 
-    def read(self, name: str) -> torch.Tensor:
-        """Give one tensor, mapped from the file where its format allows."""
-        return self._tensors[_known(name, self._tensors, self.path)]
+    def read(self, name: str, *cuts: PartCut) -> torch.Tensor:
+        """Give one tensor, or what the cuts leave of it, mapped from the file where its format allows."""
+        return self._tensors[known(name, self._tensors, self.path)][index_of(cuts)]
+
+    def read_into(self, out: torch.Tensor, name: str, *cuts: PartCut) -> None:
+        """Fill `out` with the same."""
+        check_length(self.path, self._num_bytes)
+        out.copy_(self.read(name, *cuts))
 
 
 class ShardedSource:
@@ -97,11 +89,18 @@ class ShardedSource:
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Give a tensor's shape from the shard that holds it."""
-        return self._shard_of[_known(name, self._shard_of, self.path)].shape(name)
+        return self._holder(name).shape(name)
 
-    def read(self, name: str) -> torch.Tensor:
-        """Give one tensor from the shard that holds it."""
-        return self._shard_of[_known(name, self._shard_of, self.path)].read(name)
+    def read(self, name: str, *cuts: PartCut) -> torch.Tensor:
+        """Give one tensor, or what the cuts leave of it, from the shard that holds it."""
+        return self._holder(name).read(name, *cuts)
+
+    def read_into(self, out: torch.Tensor, name: str, *cuts: PartCut) -> None:
+        """Fill `out` with the same."""
+        self._holder(name).read_into(out, name, *cuts)
+
+    def _holder(self, name: str) -> TensorSource:
+        return self._shard_of[known(name, self._shard_of, self.path)]
 
 
 def _open_file(path: Path) -> TensorSource:
@@ -187,23 +186,10 @@ def _load_pickle(path: Path) -> dict[str, torch.Tensor]:
         found = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"{path} holds more than tensors, or is damaged ({_first_line(error)}); convert it to safetensors"
+            f"{path} holds more than tensors, or is damaged ({first_line(error)}); convert it to safetensors"
         ) from None
     except (RuntimeError, OSError, EOFError, ValueError, KeyError) as error:
-        raise ValueError(f"{path} is damaged or cut short ({_first_line(error)}); download it again") from None
+        raise damaged(path, error) from None
     if not isinstance(found, dict) or not all(isinstance(value, torch.Tensor) for value in found.values()):
         raise ValueError(f"{path} is not a plain table of tensors; save the model's state dict alone")
     return found
-
-
-def _known(name: str, names: Mapping[str, Any] | Sequence[str], path: Path) -> str:
-    """Pass a tensor's name on if the file has it."""
-    if name not in names:
-        raise ValueError(f"{path} has no tensor {name}; it does not fit this model")
-    return name
-
-
-def _first_line(error: BaseException) -> str:
-    """Shorten another library's words to what fits into a sentence."""
-    lines = str(error).strip().splitlines() or [type(error).__name__]
-    return lines[0].rstrip(".")[:120]
