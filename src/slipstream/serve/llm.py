@@ -11,12 +11,11 @@ from slipstream.engine.engine import Ending, Engine
 from slipstream.engine.executor import RankExecutor
 from slipstream.engine.group import follow_if_launched, open_ranks
 from slipstream.flow.orders import LoadTarget, RankShare
-from slipstream.flow.request import Request
 from slipstream.runner.load import read_model_config
 from slipstream.runner.worker import Worker
 from slipstream.serve.budget import Budget
 from slipstream.serve.completion import Completion, Delta
-from slipstream.serve.pending import Message, Pending, completion_of, delta_of, naming, params_for, several
+from slipstream.serve.pending import Message, Pending, Requests, completion_of, delta_of, naming, params_for, several
 from slipstream.serve.settle import (
     changed,
     dtype_name,
@@ -33,7 +32,7 @@ from slipstream.serve.settle import (
     settle_speculation,
     settle_tp,
 )
-from slipstream.serve.start import Started, Wanted, check_before_loading, replace_draft, set_delay, start
+from slipstream.serve.start import Started, Wanted, check_before_loading, reconfigured, set_delay, start
 from slipstream.telemetry.clock import Clock, Stopwatch
 from slipstream.text.stops import StopMatcher
 from slipstream.text.template import load_template
@@ -96,8 +95,11 @@ class LLM:
             self.dtype = settle_dtype(dtype, self.device)
             self.max_len = settle_max_len(max_len, self.model_config)
             self.tp = settle_tp(tp)
-            self.tokenizer, self.template = load_tokenizer(paths.model), load_template(paths.model)
-            has_draft, delay_us = paths.draft is not None, settle_delay(inject_allreduce_us, self.tp)
+            self.tokenizer, template = load_tokenizer(paths.model), load_template(paths.model)
+            self._requests = Requests(
+                self.tokenizer, template, vocab_size=self.model_config.vocab_size, seeds=random.Random(seed)
+            )
+            has_draft = paths.draft is not None
             shape = settle_speculation(steps, topk, draft_tokens, has_draft=has_draft)
             wanted = Wanted(
                 target=LoadTarget(
@@ -111,7 +113,7 @@ class LLM:
                 config=settle_engine(shape, self.max_len, max_batch, synthetic_accept_length),
                 budget=Budget(memory_fraction=memory_fraction, kv_gib=kv_gib),
                 strict_memory_balance=strict_memory_balance,
-                delay_us=delay_us,
+                delay_us=settle_delay(inject_allreduce_us, self.tp),
             )
             check_before_loading(wanted, self.tp)
             ranks = open_ranks(executor, self.tp, self.device, limits=settle_limits(watchdog_s), on_tensor=on_load)
@@ -119,8 +121,6 @@ class LLM:
             self._close = finalize(self, ranks.close)
         self.load_s = watch.seconds
         self.draft_path = paths.draft
-        self._seeds = random.Random(seed)
-        self._num_requests = 0
 
     @property
     def engine(self) -> Engine:
@@ -183,14 +183,17 @@ class LLM:
             ValueError: contradicting settings, requests in flight, or a draft that does not fit; nothing has changed.
         """
         self.engine.refuse_while_busy()
-        if steps is not None or topk is not None or draft_tokens is not None:
-            self.engine.reconfigure(changed(self.speculation, steps, topk, draft_tokens))
-        if draft is not None or draft_tp is not None:
-            path = self.draft_path if draft is None else settle_draft_path(draft)
-            self._started = replace_draft(self._started, path, None if draft_tp is None else str(draft_tp), tp=self.tp)
-            self.draft_path = path
-        if inject_allreduce_us is not None:
-            set_delay(self._started.executor, settle_delay(inject_allreduce_us, self.tp))
+        shape = (
+            self.speculation
+            if steps is topk is draft_tokens is None
+            else changed(self.speculation, steps, topk, draft_tokens)
+        )
+        delay_us = None if inject_allreduce_us is None else settle_delay(inject_allreduce_us, self.tp)
+        path = self.draft_path if draft is None else settle_draft_path(draft)
+        self._started = reconfigured(self._started, shape, path, draft_tp, tp=self.tp)
+        self.draft_path = path
+        if delay_us is not None:
+            set_delay(self._started.executor, delay_us)
 
     def generate(
         self,
@@ -206,7 +209,7 @@ class LLM:
         """
         texts: list[str | Sequence[int]] = [prompts] if isinstance(prompts, str) else list(prompts)
         given = params_for(params, len(texts))
-        requests = [self._request(text, one) for text, one in zip(texts, given, strict=True)]
+        requests = [self._requests.raw(text, one) for text, one in zip(texts, given, strict=True)]
         return self._run(requests, on_finish)
 
     def chat(
@@ -219,7 +222,7 @@ class LLM:
         """Answer one conversation (a list of messages) or several, through the model's chat template."""
         listed = several(conversations)
         given = params_for(params, len(listed))
-        requests = [self._chat_request(each, one) for each, one in zip(listed, given, strict=True)]
+        requests = [self._requests.chat(each, one) for each, one in zip(listed, given, strict=True)]
         return self._run(requests, on_finish)
 
     def stream(
@@ -231,7 +234,8 @@ class LLM:
             ValueError: the prompt can never run, or another stream is still open.
         """
         params = params or SamplingParams()
-        pending = self._request(prompt, params) if isinstance(prompt, str) else self._chat_request(prompt, params)
+        made = self._requests
+        pending = made.raw(prompt, params) if isinstance(prompt, str) else made.chat(prompt, params)
         self._refuse_while_busy()
         self._add(pending)
         shown = StopMatcher(self.tokenizer, params.stop)  # one step may bring several pieces; the engine's is past all
@@ -248,40 +252,7 @@ class LLM:
         Raises:
             ValueError: the model has no chat template, or it refuses the messages.
         """
-        if not messages:
-            raise ValueError("the conversation is empty: it has no messages; give at least one")
-        if self.template is None:
-            raise ValueError("this model has no chat template; use a raw prompt (--raw)")
-        return self.template.render(messages)
-
-    def _request(self, prompt: str | Sequence[int], params: SamplingParams) -> Pending:
-        if isinstance(prompt, str):
-            return self._pending(prompt, self._encode(prompt, add_special_tokens=True), params)
-        if isinstance(prompt, int):
-            raise ValueError("a list of token ids is one prompt; give a list of prompts: [[...]]")
-        self._check_ids(prompt)
-        return self._pending(self.tokenizer.decode(list(prompt), skip_special_tokens=False), list(prompt), params)
-
-    def _chat_request(self, messages: Sequence[Message], params: SamplingParams) -> Pending:
-        text = self.render(messages)
-        return self._pending(text, self._encode(text, add_special_tokens=False), params)
-
-    def _pending(self, text: str, ids: list[int], params: SamplingParams) -> Pending:
-        seed = self._seeds.randrange(MAX_SEED) if params.seed is None else params.seed
-        request = Request(id=self._num_requests, prompt=tuple(ids), params=params, seed=seed)
-        self._num_requests += 1
-        return Pending(text, request, StopMatcher(self.tokenizer, params.stop))
-
-    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Ids of a text; a tokenizer may know tokens that the model has no embedding for."""
-        ids = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        self._check_ids(ids)
-        return ids
-
-    def _check_ids(self, ids: Sequence[int]) -> None:
-        bad = next((token for token in ids if not 0 <= token < self.model_config.vocab_size), None)
-        if bad is not None:
-            raise ValueError(f"token id {bad} is outside the model's vocabulary of {self.model_config.vocab_size}")
+        return self._requests.render(messages)
 
     def _refuse_while_busy(self) -> None:
         if self.engine.busy:

@@ -1,5 +1,6 @@
 """A request at the Python door: the text that belongs to it, from the prompt to the answer."""
 
+import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import cast
@@ -9,8 +10,11 @@ from slipstream.flow.output import Answer, Progress
 from slipstream.flow.request import Request
 from slipstream.serve.completion import Completion, Delta
 from slipstream.text.stops import StopMatcher
+from slipstream.text.template import ChatTemplate
+from slipstream.text.tokenizer import Tokenizer
 
 Message = Mapping[str, object]
+MAX_SEED = 2**63
 
 
 class Pending:
@@ -20,6 +24,63 @@ class Pending:
 
     def __init__(self, text: str, request: Request, matcher: StopMatcher) -> None:
         self.text, self.request, self.matcher = text, request, matcher
+
+
+class Requests:
+    """Makes requests of texts, conversations and token ids; numbers them, and gives each a seed."""
+
+    def __init__(
+        self, tokenizer: Tokenizer, template: ChatTemplate | None, *, vocab_size: int, seeds: random.Random
+    ) -> None:
+        self.tokenizer, self.template = tokenizer, template
+        self._vocab_size, self._seeds, self._count = vocab_size, seeds, 0
+
+    def raw(self, prompt: str | Sequence[int], params: SamplingParams) -> Pending:
+        """A text or token ids to continue.
+
+        Raises:
+            ValueError: an id that the model does not know, or a bare list of ids where a list of prompts belongs.
+        """
+        if isinstance(prompt, str):
+            return self._pending(prompt, self._encode(prompt, add_special_tokens=True), params)
+        if isinstance(prompt, int):
+            raise ValueError("a list of token ids is one prompt; give a list of prompts: [[...]]")
+        self._check_ids(prompt)
+        return self._pending(self.tokenizer.decode(list(prompt), skip_special_tokens=False), list(prompt), params)
+
+    def chat(self, messages: Sequence[Message], params: SamplingParams) -> Pending:
+        """A conversation to answer; ValueError as `render`."""
+        text = self.render(messages)
+        return self._pending(text, self._encode(text, add_special_tokens=False), params)
+
+    def render(self, messages: Sequence[Message]) -> str:
+        """The text that a conversation becomes.
+
+        Raises:
+            ValueError: the model has no chat template, or it refuses the messages.
+        """
+        if not messages:
+            raise ValueError("the conversation is empty: it has no messages; give at least one")
+        if self.template is None:
+            raise ValueError("this model has no chat template; use a raw prompt (--raw)")
+        return self.template.render(messages)
+
+    def _pending(self, text: str, ids: list[int], params: SamplingParams) -> Pending:
+        seed = self._seeds.randrange(MAX_SEED) if params.seed is None else params.seed
+        request = Request(id=self._count, prompt=tuple(ids), params=params, seed=seed)
+        self._count += 1
+        return Pending(text, request, StopMatcher(self.tokenizer, params.stop))
+
+    def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Ids of a text; a tokenizer may know tokens that the model has no embedding for."""
+        ids = self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+        self._check_ids(ids)
+        return ids
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        bad = next((token for token in ids if not 0 <= token < self._vocab_size), None)
+        if bad is not None:
+            raise ValueError(f"token id {bad} is outside the model's vocabulary of {self._vocab_size}")
 
 
 def completion_of(answer: Answer, pending: Pending) -> Completion:

@@ -209,6 +209,8 @@ def changed(shape: Speculation, steps: int | None, topk: int | None, draft_token
     Raises:
         ValueError: the numbers contradict each other.
     """
+    if steps is topk is draft_tokens is None:
+        return shape
     steps = shape.steps if steps is None else steps
     if topk is None:
         topk = shape.topk if steps else 1

@@ -7,6 +7,7 @@ from typing import Literal
 from slipstream.config.draft import CaptureConvention
 from slipstream.config.engine import EngineConfig
 from slipstream.config.placement import LEADER_ALONE, REPLICATED, placement
+from slipstream.config.speculation import Speculation
 from slipstream.draft.checkpoint import read_draft_config
 from slipstream.engine.engine import Engine
 from slipstream.engine.executor import Ranks
@@ -73,6 +74,29 @@ def check_draft(draft: PlaceDraft, target: LoadTarget, draft_tp: str, tp: int) -
 def set_delay(executor: Ranks, microseconds: float) -> None:
     """Delay every collective from now on."""
     executor.order(SetDelay(microseconds=microseconds))
+
+
+def reconfigured(
+    started: Started, shape: Speculation, path: Path | None, draft_tp: str | int | None, *, tp: int
+) -> Started:
+    """Another draft or placement, then another shape of cycle, as far as they differ from what is.
+
+    Raises:
+        ValueError: one of them cannot be; everything is as before.
+    """
+    before, draft = started, started.draft
+    if draft_tp is not None or (None if path is None else str(path)) != draft.path:
+        started = replace_draft(started, path, None if draft_tp is None else str(draft_tp), tp=tp)
+    try:
+        if shape != started.engine.speculation:
+            started.engine.reconfigure(shape)
+    except ValueError:
+        if started is not before:
+            executor = before.executor
+            executor.order(before.draft)
+            executor.order(MakePools(config=before.engine.config))
+        raise
+    return started
 
 
 def replace_draft(started: Started, path: Path | None, draft_tp: str | None, *, tp: int) -> Started:
