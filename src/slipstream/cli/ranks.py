@@ -11,6 +11,7 @@ import slipstream
 from slipstream.cli.show import PIPE_WIDTH, table
 
 MIB = 1 << 20
+PARTS = {0: "none", 1: "whole"}  # of the draft, by the ranks it is cut over
 
 
 def show_start(llm: "slipstream.LLM") -> None:
@@ -29,7 +30,11 @@ def show_start(llm: "slipstream.LLM") -> None:
     console = Console(file=sys.stderr, width=width, highlight=False, markup=False)
     if started.choice is not None:
         console.print(trials_table(started.choice))
-    console.print(shares_table(llm.shares()))
+    shares = llm.shares()
+    console.print(shares_table(shares))
+    if shares[0].all_reduce:
+        ways = ", ".join(f"{size >> 10} KB {way} {us:.1f} us" for size, way, us in shares[0].all_reduce)
+        _say(f"all-reduce: {ways}")
 
 
 def trials_table(choice: Any) -> Table:
@@ -48,6 +53,7 @@ def shares_table(shares: Sequence[Any]) -> Table:
     rows = []
     for share in shares:
         shapes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in share.shards)
+        shapes += " (the target's)" if share.shares_embedding else ""
         rows.append(
             [
                 str(share.rank),
@@ -55,7 +61,7 @@ def shares_table(shares: Sequence[Any]) -> Table:
                 f"{share.target_bytes / MIB:.1f}",
                 f"{share.draft_bytes / MIB:.1f}",
                 f"{share.kv_bytes / MIB:.1f}",
-                f"tp {share.draft_group}" if share.draft_group else "none",
+                PARTS.get(share.draft_group, f"1/{share.draft_group}"),
                 shapes,
             ]
         )
@@ -65,6 +71,7 @@ def shares_table(shares: Sequence[Any]) -> Table:
 def shares_rows(shares: Sequence[Any]) -> list[dict[str, Any]]:
     """The same under its names, for JSON."""
     names = ("rank", "host", "device", "target_bytes", "draft_bytes", "kv_bytes", "draft_group", "shares_embedding")
+    names += ("all_reduce", "reruns")
     return [{**{name: getattr(share, name) for name in names}, "shards": dict(share.shards)} for share in shares]
 
 

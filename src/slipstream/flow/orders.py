@@ -79,4 +79,6 @@ class RankShare:
     free_bytes: int  # of the device's memory, now
     total_bytes: int
     entry_bytes: int  # of one token in this rank's KV pools
-    shares_embedding: bool
+    shares_embedding: bool  # whether the draft's embedding is the target's
+    all_reduce: tuple[tuple[int, str, float], ...] = ()  # message bytes, the way it takes, microseconds measured
+    reruns: int = 0  # cycles run twice because the ranks' trees differed
