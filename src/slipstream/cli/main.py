@@ -1,8 +1,10 @@
 """`slipstream VERB`: a table of verbs, each loaded when it is called, so that --help needs neither torch nor time.
 
 A verb is a function whose annotations typer reads; the table says which module holds it. Whatever a verb raises for the
-user ends here as one line on stderr: ValueError with exit code 2, a refusal of the system with 1, Ctrl-C with 130.
-Anything else is a bug and keeps its traceback.
+user ends here as one line on stderr: ValueError with exit code 2, a refusal of the system and the end of a group of
+ranks with 1, Ctrl-C with 130. Anything else is a bug and keeps its traceback.
+
+Under torchrun every rank runs the same command line: rank 0 runs the verb, the others do what rank 0's engine says.
 """
 
 import contextlib
@@ -20,6 +22,8 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
 import slipstream
+from slipstream.parallel.spot import launched_spot
+from slipstream.parallel.watchdog import GroupError
 
 BAD_INPUT, REFUSED, INTERRUPTED = 2, 1, 130
 REFUSALS = {
@@ -40,20 +44,25 @@ class Verb:
     module: str
     function: str
     help: str
+    alone: bool = False  # it knows no ranks, so a launcher must not start several
 
 
 VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
     "generate": Verb(module="generate", function="generate", help="Answer a prompt or a file of prompts."),
     "chat": Verb(module="chat", function="chat", help="Talk with a model; accepted draft tokens are tinted."),
     "demo": Verb(module="demo", function="demo", help="Watch a real model answer, plainly and speculatively."),
-    "pull": Verb(module="pull", function="pull", help="Bring a model to this machine."),
-    "train": Verb(module="train", function="train", help="Train a draft for a model."),
+    "pull": Verb(module="pull", function="pull", help="Bring a model to this machine.", alone=True),
+    "train": Verb(module="train", function="train", help="Train a draft for a model.", alone=True),
     "bench": {
         "acceptance": Verb(module="bench", function="acceptance", help="Accept length over a set of prompts."),
-        "cpu": Verb(module="bench", function="cpu", help="Plain and speculative speed beside transformers'."),
+        "cpu": Verb(
+            module="bench", function="cpu", help="Plain and speculative speed beside transformers'.", alone=True
+        ),
     },
     "doctor": {
-        "nccl": Verb(module="doctor", function="nccl", help="Links between GPUs, all-reduce latency, what to set."),
+        "nccl": Verb(
+            module="doctor", function="nccl", help="Links between GPUs, all-reduce latency, what to set.", alone=True
+        ),
     },
 }
 GROUP_HELP = {
@@ -108,6 +117,11 @@ class LazyVerb(TyperCommand):
         self.verb = verb
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        spot = launched_spot()
+        if spot is not None and self.verb.alone:
+            raise ValueError(f"`slipstream {self.name}` runs in one process; start it without torchrun")
+        if spot is not None and spot.rank > 0:
+            raise SystemExit(0 if "--help" in args else import_module("slipstream.engine.follow").follow(spot))
         return self.load().make_context(info_name, args, parent=parent, **extra)
 
     def load(self) -> Any:
@@ -137,6 +151,8 @@ class Door(TyperGroup):
             raise _say(f"error: {place}{REFUSALS[error.errno]}", REFUSED) from None
         except ValueError as error:
             raise _say(f"error: {error}", BAD_INPUT) from None
+        except GroupError as error:
+            raise _say(f"error: {error}", REFUSED) from None
         return result
 
 
@@ -150,3 +166,7 @@ def _close_pipe() -> None:
     """Nobody reads stdout any more: what is left in its buffer goes nowhere, quietly."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

@@ -46,6 +46,26 @@ class Executor(Protocol):
         ...
 
 
+class Ranks(Executor, Protocol):
+    """An executor with models to load and place: of this process's rank, or of ranks that all live elsewhere."""
+
+    def shares(self) -> tuple[RankShare, ...]:
+        """What each rank holds."""
+        ...
+
+    def order(self, order: object) -> Any:
+        """Have an order carried out on all ranks; rank 0's result. ValueError, GroupError: as in RankExecutor."""
+        ...
+
+    def order_all(self, order: object) -> Sequence[Any]:
+        """The same; results of all ranks where the order is one that they answer, else rank 0's alone."""
+        ...
+
+    def close(self) -> None:
+        """End the group in peace; a second call does nothing."""
+        ...
+
+
 class RankExecutor:
     """This process is rank 0, alone or with a group behind it."""
 

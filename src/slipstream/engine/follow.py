@@ -5,12 +5,13 @@
 
 import signal
 import sys
+import threading
 import traceback
 from contextlib import suppress
 from typing import NoReturn
 
 from slipstream.engine.executor import ANSWERED
-from slipstream.engine.group import join_group
+from slipstream.engine.join import join_group
 from slipstream.parallel.launch import Membership
 from slipstream.parallel.spot import Spot, launched_spot
 from slipstream.parallel.watchdog import GroupError
@@ -20,7 +21,8 @@ from slipstream.runner.rank import Rank
 
 def follow(spot: Spot) -> int:
     """Serve rank 0 until it hangs up; the process's exit code."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is rank 0's to hear
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is rank 0's to hear
     try:
         rank, membership = join_group(spot)
     except (GroupError, ValueError) as error:

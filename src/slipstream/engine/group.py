@@ -2,29 +2,27 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib import import_module
 
 import torch
 
-from slipstream.engine.executor import RankExecutor
-from slipstream.flow.orders import LoadTarget
+from slipstream.engine.executor import RankExecutor, Ranks
+from slipstream.engine.follow import follow
+from slipstream.engine.join import lead
+from slipstream.engine.ray import open_ray_ranks
 from slipstream.parallel.launch import (
     Child,
-    Membership,
     follower_command,
-    join,
     kill_children,
     local_spot,
     open_store,
     spawn,
 )
 from slipstream.parallel.roll import Limits
-from slipstream.parallel.spot import Spot, launched_spot
-from slipstream.parallel.world import World, open_world
-from slipstream.runner.rank import Rank, stamps_for
+from slipstream.parallel.spot import launched_spot
+from slipstream.runner.rank import Rank
 
-EXECUTORS = ("spawn", "ray")
-VERIFY_ROWS = (1, 2, 4, 6, 8, 16, 32, 64)  # at whose message sizes the ways to all-reduce are timed
+SPAWN, RAY = "spawn", "ray"
+EXECUTORS = (SPAWN, RAY)
 
 
 def open_executor(
@@ -57,18 +55,10 @@ def open_executor(
     else:
         store = open_store(spot)
     try:
-        membership = join(
-            spot,
-            store,
-            make_stamps=lambda kind: stamps_for(own_device(kind, spot)),
-            device_type=device.type,
-            limits=limits,
-            children=children,
-        )
+        return lead(spot, store, device, limits=limits, on_tensor=on_tensor, children=children)
     except BaseException:
         kill_children(children)
         raise
-    return RankExecutor(rank_of(membership, on_tensor=on_tensor), membership)
 
 
 def open_ranks(
@@ -78,7 +68,7 @@ def open_ranks(
     *,
     limits: Limits,
     on_tensor: Callable[[int], None] = lambda num_bytes: None,
-) -> RankExecutor:
+) -> Ranks:
     """Bring up the ranks of an engine in the way that was asked for.
 
     Raises:
@@ -86,6 +76,10 @@ def open_ranks(
     """
     if executor not in EXECUTORS:
         raise ValueError(f"--executor {executor} is unknown; use {' or '.join(EXECUTORS)}")
+    if executor == RAY:
+        if launched_spot() is not None:
+            raise ValueError("--executor ray starts the ranks itself; leave it out under torchrun")
+        return open_ray_ranks(tp, device, limits=limits, on_tensor=on_tensor)
     return open_executor(tp, device, limits=limits, on_tensor=on_tensor)
 
 
@@ -93,37 +87,7 @@ def follow_if_launched() -> None:
     """In a process that a launcher started as a rank other than 0: serve rank 0, then exit. Returns on rank 0."""
     spot = launched_spot()
     if spot is not None and spot.rank > 0:
-        raise SystemExit(import_module("slipstream.engine.follow").follow(spot))
-
-
-def join_group(spot: Spot) -> tuple[Rank, Membership]:
-    """The same for a rank other than 0, which is told the kind of device.
-
-    Raises:
-        GroupError: no heartbeat of another rank.
-    """
-    membership = join(spot, open_store(spot), make_stamps=lambda kind: stamps_for(own_device(kind, spot)))
-    return rank_of(membership), membership
-
-
-def rank_of(membership: Membership, *, on_tensor: Callable[[int], None] = lambda num_bytes: None) -> Rank:
-    """This process's rank; its groups are made once the target's message sizes are known."""
-    device = own_device(membership.device_type, membership.spot)
-
-    def open_groups(order: LoadTarget) -> World:
-        dtype = getattr(torch, order.dtype)
-        sizes = [rows * order.config.hidden_size * dtype.itemsize for rows in VERIFY_ROWS]
-        return open_world(membership.spot, membership.store, device, sizes=sizes, dtype=dtype, stamps=membership.stamps)
-
-    return Rank(device, stamps=membership.stamps, ring=membership.ring, open_world=open_groups, on_tensor=on_tensor)
-
-
-def own_device(kind: str, spot: Spot) -> torch.device:
-    """The device of a rank; a GPU each."""
-    if kind != "cuda":
-        return torch.device(kind)
-    torch.cuda.set_device(spot.local_rank)
-    return torch.device("cuda", spot.local_rank)
+        raise SystemExit(follow(spot))
 
 
 def _check_devices(tp: int, device: torch.device) -> None:

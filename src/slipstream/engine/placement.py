@@ -11,7 +11,7 @@ from slipstream.config.engine import EngineConfig
 from slipstream.config.placement import Placement, placements
 from slipstream.config.sampling import SamplingParams
 from slipstream.engine.engine import Ending, Engine
-from slipstream.engine.executor import RankExecutor
+from slipstream.engine.executor import Ranks
 from slipstream.flow.orders import MakePools, PlaceDraft
 from slipstream.flow.request import Request
 from slipstream.telemetry.clock import Clock, Stopwatch
@@ -46,7 +46,7 @@ class _NoStops:
 
 
 def choose_placement(
-    executor: RankExecutor, order: PlaceDraft, config: EngineConfig, *, vocab_size: int, clock: Clock, tp: int
+    executor: Ranks, order: PlaceDraft, config: EngineConfig, *, vocab_size: int, clock: Clock, tp: int
 ) -> Choice:
     """Try every placement beside a target of `tp` ranks; the draft is left wherever it was tried last.
 
@@ -72,9 +72,7 @@ def best_of(trials: Sequence[Trial]) -> Choice:
     return Choice(placement=close[0].placement, trials=tuple(trials), tied=len(close) > 1)
 
 
-def _attempt(
-    executor: RankExecutor, order: PlaceDraft, config: EngineConfig, *, vocab_size: int, clock: Clock
-) -> Trial:
+def _attempt(executor: Ranks, order: PlaceDraft, config: EngineConfig, *, vocab_size: int, clock: Clock) -> Trial:
     try:
         executor.order(order)
         times = time_cycles(executor, config, vocab_size=vocab_size, clock=clock, cycles=WARM_UP + MEASURED)[WARM_UP:]
@@ -85,7 +83,7 @@ def _attempt(
 
 
 def time_cycles(
-    executor: RankExecutor,
+    executor: Ranks,
     config: EngineConfig,
     *,
     vocab_size: int,
