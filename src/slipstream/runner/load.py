@@ -84,16 +84,16 @@ def _lent_tables(
 
     This rank's own rows where both models are cut over the same ranks, else whole tables, read again.
     """
-    present = set(open_source(draft_path).names())
+    present, device = set(open_source(draft_path).names()), target.embed.weight.device
     names = entry_of(of.config).names(of.config)
     embedding, head = target.embed.weight.data if same_cut else None, None
     if embedding is None and embedding_name(present) is None and of.path is not None:
-        embedding = open_source(Path(of.path)).read(names["embed.weight"][0].name)
+        embedding = open_source(Path(of.path)).read(names["embed.weight"][0].name).to(device)
     if "lm_head.weight" not in present and of.path is not None:
         if same_cut and target.head.packed is None:
             head = target.head.weight.data
         else:  # tied: the embedding is the head
-            head = open_source(Path(of.path)).read(names.get("head.weight", names["embed.weight"])[0].name)
+            head = open_source(Path(of.path)).read(names.get("head.weight", names["embed.weight"])[0].name).to(device)
     return embedding, head
 
 

@@ -100,14 +100,14 @@ class Rank:
             host=socket.gethostname(),
             device=str(self.device),
             target_bytes=_bytes_of(self._target),
-            draft_bytes=_draft_bytes(draft),
+            draft_bytes=_bytes_of_draft(draft, self._target),
             kv_bytes=sum(pool.num_bytes for pool in pools),
             draft_group=0 if draft is None else draft.model.group.size,
             shards=_shards(draft),
             free_bytes=free,
             total_bytes=total,
             entry_bytes=self._entry_bytes(),
-            shares_embedding=draft is not None and draft.shares_embedding,
+            shares_embedding=_one_table(draft, self._target),
         )
 
     def _load_target(self, order: LoadTarget) -> None:
@@ -185,12 +185,19 @@ def _entry_bytes(model: Decoder | Eagle3Draft) -> int:
     return sum(2 * layer.num_kv_heads * layer.head_dim * itemsize for layer in layers)
 
 
-def _draft_bytes(draft: LoadedDraft | None) -> int:
-    """Bytes that the draft takes by itself: a shared embedding is the target's."""
+def _bytes_of_draft(draft: LoadedDraft | None, target: Decoder | None) -> int:
+    """Bytes that the draft takes by itself: an embedding that is the target's own tensor is counted there."""
     if draft is None:
         return 0
-    shared = _bytes_of(draft.model.embed) if draft.shares_embedding else 0
+    shared = _bytes_of(draft.model.embed) if _one_table(draft, target) else 0
     return _bytes_of(draft.model) - shared + draft.target_ids.nbytes
+
+
+def _one_table(draft: LoadedDraft | None, target: Decoder | None) -> bool:
+    """Whether both read one tensor; a draft of another cut has the same table, but a copy of it."""
+    if draft is None or target is None:
+        return False
+    return draft.model.embed.weight.data_ptr() == target.embed.weight.data_ptr()
 
 
 def _bytes_of(module: nn.Module | None) -> int:
