@@ -16,6 +16,7 @@ class EngineConfig:
     num_pages: int = 1024  # page 0 is scratch
     prefill_chunk: int = 512  # the fixed grid on which prompts are run
     feature_ring: int = 32  # emitted positions that may wait for the draft's extend
+    graphs: bool = True  # on CUDA, replay captured cycles where a batch allows it
     synthetic_accept_length: float | None = None  # decree the accept length, to time cycles; None = accept what is so
 
     def __post_init__(self) -> None:

@@ -96,17 +96,17 @@ class Drafter:
     ) -> Tensor:
         """Roots and drafted tokens [S, steps + 1]."""
         root_S = torch.tensor(positions, device=tokens_S.device)
-        columns = [tokens_S, self._best(opening.normed_SD, sampling, root_S + 1)]
+        columns = [tokens_S, self.best(opening.normed_SD, sampling, root_S + 1)]
         hidden_SD = opening.next_SD
         for step in range(1, steps):
             spans = [(root + step - 1, root + step) for root in positions]
             attend = attend_spans(self.pool, runs, spans, shift=1)
             hidden = self.draft.model(columns[-1], hidden_SD, attend)
             hidden_SD = hidden.next_TD
-            columns.append(self._best(hidden.normed_TD, sampling, root_S + step + 1))
+            columns.append(self.best(hidden.normed_TD, sampling, root_S + step + 1))
         return torch.stack(columns, dim=1)
 
-    def _best(self, normed_SD: Tensor, sampling: Sampling | None, positions_S: Tensor) -> Tensor:
+    def best(self, normed_SD: Tensor, sampling: Sampling | None, positions_S: Tensor) -> Tensor:
         """The draft's token for each position, as a target id."""
         scores_SV = self._scores(normed_SD, sampling, positions_S)
         return self.draft.target_ids[best_ids(scores_SV, self.draft.model.shard)]

@@ -8,13 +8,17 @@ Shape letters: T packed tokens, H heads, G kv heads, g = H / G, K head width, R 
 O own keys of each row (a tree path's tail).
 """
 
+from contextlib import nullcontext
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 KEY_BLOCK = 256
 MIN_QUERY_ROWS = 8
+FIXED_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # in graphs: these build no plans at their first use
 
 
 def rotate_halves(x_THK: Tensor, cos_T1F: Tensor, sin_T1F: Tensor) -> Tensor:
@@ -78,6 +82,28 @@ def attend_sdpa(
     mask = mask_RL.to(q.dtype)[None, None]
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1])
     return out.squeeze(0).transpose(0, 1)
+
+
+def attend_gathered(
+    q_SRHK: Float[Tensor, "s r h k"],
+    k_SLGK: Float[Tensor, "s l g k"],
+    v_SLGK: Float[Tensor, "s l g k"],
+    mask_SML: Float[Tensor, "s m l"],
+) -> Float[Tensor, "s r n"]:
+    """Attention of many requests at once, each over its own keys: [S, R, H * K].
+
+    The g heads that share a key head become rows of it, M = R * g in all with a row's heads side by side, so that no
+    key is repeated and one fused kernel does the rest. mask_SML is added to the scores, in the queries' dtype.
+    """
+    num_requests, num_rows, num_heads, width = q_SRHK.shape
+    num_groups = k_SLGK.shape[2]
+    q_SRGgK = q_SRHK.view(num_requests, num_rows, num_groups, -1, width)
+    q_SGMK = q_SRGgK.transpose(1, 2).reshape(num_requests, num_groups, -1, width)
+    mask = mask_SML[:, None].expand(-1, num_groups, -1, -1)
+    with sdpa_kernel(FIXED_KERNELS) if q_SRHK.is_cuda else nullcontext():
+        out = F.scaled_dot_product_attention(q_SGMK, k_SLGK.transpose(1, 2), v_SLGK.transpose(1, 2), attn_mask=mask)
+    out_SGRgK = out.view(num_requests, num_groups, num_rows, -1, width)
+    return out_SGRgK.transpose(1, 2).reshape(num_requests, num_rows, num_heads * width)
 
 
 def _group_rows(q_RHK: Tensor, num_groups: int, mask_RL: Tensor) -> tuple[Tensor, Tensor]:

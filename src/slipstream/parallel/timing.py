@@ -42,8 +42,13 @@ def _in_graph(call: Callable[[], object], *, calls: int, repeats: int) -> float:
     return median(spans) / calls * 1e3
 
 
-def captured(call: Callable[[], object], *, calls: int = 1) -> torch.cuda.CUDAGraph:
-    """Capture a call repeated, after the warm-up that libraries need to set themselves up."""
+def captured(
+    call: Callable[[], object], *, calls: int = 1, pool: tuple[int, int] | None = None
+) -> torch.cuda.CUDAGraph:
+    """Capture a call repeated, after the warm-up that libraries need to set themselves up.
+
+    pool: memory that graphs share which never run at once and leave nothing for each other in it.
+    """
     warm = torch.cuda.Stream()
     warm.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(warm):
@@ -53,7 +58,7 @@ def captured(call: Callable[[], object], *, calls: int = 1) -> torch.cuda.CUDAGr
     torch.cuda.synchronize()  # sync: nothing may be pending when a capture begins
     graph = torch.cuda.CUDAGraph()
     # "thread_local": NCCL's watchdog thread asks its events while this thread captures, which "global" forbids
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         for _ in range(calls):
             call()
     return graph

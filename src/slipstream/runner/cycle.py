@@ -4,23 +4,33 @@ Shape letters: S requests, N rows of the tree, D depth + 1, F feature width, T =
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from slipstream.attention.paged import PagedAttend
 from slipstream.attention.pool import KVPool
+from slipstream.attention.static import StaticAttend
 from slipstream.attention.tree import TokenTree, chain
 from slipstream.draft.drafter import Drafter, Opening, Pending
 from slipstream.draft.placement import Seat, all_agree, blank_tree, hand_round, hash_row
 from slipstream.flow.batch import Batch, Row
 from slipstream.flow.output import Run
 from slipstream.models.decoder import Decoder
-from slipstream.parallel.stamps import Stage, Stamps
+from slipstream.parallel.stamps import Stage
 from slipstream.runner.inputs import Resident, batch_sampling, settle_path, verify_attend
 from slipstream.verify.accept import Accepted, accept
 from slipstream.verify.distribution import Sampling, draw
 from slipstream.verify.synthetic import decreed_counts, decreed_targets
+
+
+class Marks(Protocol):
+    """Who is told which stage a cycle enters."""
+
+    def mark(self, stage: Stage) -> None:
+        """Enter a stage."""
+        ...
 
 
 class Verified(NamedTuple):
@@ -41,13 +51,15 @@ class Cycle:
         drafter: Drafter | None,
         *,
         seat: Seat,
-        stamps: Stamps,
+        stamps: Marks,
         feature_ring: int,
         synthetic_accept_length: float | None = None,
     ) -> None:
         """feature_ring: how many emitted positions may wait for the draft while nothing is drafted."""
+        self.reruns = 0  # cycles run twice because the ranks' trees differed
         self.target, self.pool, self.drafter = target, pool, drafter
-        self.seat, self.stamps, self.feature_ring = seat, stamps, feature_ring
+        self.seat, self.feature_ring = seat, feature_ring
+        self.stamps: Marks = stamps
         self.synthetic_accept_length = synthetic_accept_length
 
     def step(self, batch: Batch, residents: Sequence[Resident]) -> tuple[Run, ...]:
@@ -57,6 +69,7 @@ class Cycle:
         verified, accepted = self._verify_and_accept(batch, residents, tree, sampling)
         counts = accepted.counts_S.tolist()  # sync: the host trims the run and schedules the next cycle
         if verified.agreed is not None and not all(counts):  # nothing was committed: once more, with rank 0's tree
+            self.reruns += 1
             tree = hand_round(tree, self.seat.target)
             verified, accepted = self._verify_and_accept(batch, residents, tree, sampling, check=False)
             counts = accepted.counts_S.tolist()  # sync: as above, in the rare cycle that is run twice
@@ -66,7 +79,7 @@ class Cycle:
         """Draft a tree below every root; without steps the tree is the root alone."""
         roots = [(row.root_token, row.root_position) for row in batch.rows]
         if batch.speculation.steps == 0:
-            self._drain_rings(residents)
+            self.drain_rings(residents)
             tokens_S1 = torch.tensor([[token] for token, _ in roots], device=self.pool.device)
             return chain(tokens_S1)
         if self.drafter is None:
@@ -88,8 +101,14 @@ class Cycle:
     ) -> Verified:
         """Run the target over a tree; check: whether the ranks compare what they verify."""
         roots = [row.root_position for row in batch.rows]
-        attend, everyone = verify_attend(self.pool, [each.run for each in residents], roots, tree), self.seat.target
-        width, dtype = self.target.config.hidden_size, self.target.norm.weight.dtype
+        attend = verify_attend(self.pool, [each.run for each in residents], roots, tree)
+        return self.look(tree, attend, sampling, check=check)
+
+    def look(
+        self, tree: TokenTree, attend: PagedAttend | StaticAttend, sampling: Sampling | None, *, check: bool
+    ) -> Verified:
+        """The verify forward over rows that a backend stands ready for; tensors only."""
+        width, dtype, everyone = self.target.config.hidden_size, self.target.norm.weight.dtype, self.seat.target
         tag_1D = hash_row(tree, everyone, width=width, dtype=dtype) if check else None
         hidden = self.target(tree.tokens_SN.flatten(), attend, tag_1D)
         rows_sampling = None if sampling is None else sampling.repeat(tree.num_rows)
@@ -99,12 +118,17 @@ class Cycle:
         return Verified(tokens_T.view(tree.tokens_SN.shape), hidden.features_TF, agreed)
 
     def accept(self, batch: Batch, tree: TokenTree, verified: Verified) -> Accepted:
-        """Walk down each tree; a cycle whose ranks disagree accepts nothing, not even the target's own token."""
-        limits_S = torch.tensor([row.depth_limit for row in batch.rows], device=self.pool.device)
+        """Walk down each tree as far as its request may go."""
+        rows = [(row.depth_limit, row.seed, row.root_position) for row in batch.rows]
+        limits_S, seeds_S, positions_S = torch.tensor(rows, device=self.pool.device).unbind(1)
+        return self.walk(tree, verified, limits_S, seeds_S, positions_S)
+
+    def walk(
+        self, tree: TokenTree, verified: Verified, limits_S: Tensor, seeds_S: Tensor, positions_S: Tensor
+    ) -> Accepted:
+        """The same from tensors; a cycle whose ranks disagree accepts nothing, not even the target's own token."""
         targets_SN = verified.targets_SN
         if self.synthetic_accept_length is not None:
-            seeds_S = torch.tensor([row.seed for row in batch.rows], device=limits_S.device)
-            positions_S = torch.tensor([row.root_position for row in batch.rows], device=limits_S.device)
             wanted_S = decreed_counts(seeds_S, positions_S, self.synthetic_accept_length)
             limits_S, targets_SN = limits_S.minimum(wanted_S), decreed_targets(tree, targets_SN)
             # Below the wanted depth the target speaks for itself again.
@@ -133,7 +157,7 @@ class Cycle:
                 _remember(resident, row, emitted, features_TF[index * tree.num_rows + path])
             resident.expects = (tokens[index][counts[index] - 1], row.root_position + counts[index])
         return tuple(
-            _run(row, tokens[index][: counts[index]], tree, depths[index] if depths else None)
+            run_of(row, tokens[index][: counts[index]], tree, depths[index] if depths else None)
             for index, row in enumerate(batch.rows)
         )
 
@@ -162,7 +186,7 @@ class Cycle:
             each.pending = None
         return opening
 
-    def _drain_rings(self, residents: Sequence[Resident]) -> None:
+    def drain_rings(self, residents: Sequence[Resident]) -> None:
         """Extend requests whose ring is full although nothing is drafted, so that the draft stays warm."""
         full = [each for each in residents if each.pending and each.pending.tokens.shape[0] >= self.feature_ring]
         if self.drafter is not None and full:
@@ -177,7 +201,8 @@ def _remember(resident: Resident, row: Row, tokens: Tensor, features: Tensor) ->
     resident.pending = Pending(start=row.root_position, tokens=tokens, features=features)
 
 
-def _run(row: Row, tokens: list[int], tree: TokenTree, depths: list[int] | None) -> Run:
+def run_of(row: Row, tokens: list[int], tree: TokenTree, depths: list[int] | None) -> Run:
+    """A request's run; depths: of a tree's rows, None for a chain."""
     if depths is None:
         depths = list(range(tree.num_rows))
     within = [depth for depth in depths if 0 < depth <= row.depth_limit]

@@ -158,6 +158,8 @@ class Rank:
 
     def _set_delay(self, order: SetDelay) -> None:
         self.world.wire.delay_us = order.microseconds
+        if self._worker is not None:
+            self._worker.drop_graphs()
 
     @contextmanager
     def _refusing(self, what: str, remedy: str) -> Iterator[None]:

@@ -24,6 +24,7 @@ from slipstream.parallel.cut import kv_heads
 from slipstream.parallel.group import Group, SoloGroup
 from slipstream.parallel.stamps import Stage, Stamps
 from slipstream.runner.cycle import Cycle
+from slipstream.runner.graphs import GraphedCycle
 from slipstream.runner.inputs import Resident
 from slipstream.verify.distribution import draw, sampling_rows
 
@@ -57,6 +58,9 @@ class Worker:
             feature_ring=config.feature_ring,
             synthetic_accept_length=config.synthetic_accept_length,
         )
+        self.graphed: GraphedCycle | None = None
+        if config.graphs and self.pool.device.type == "cuda":
+            self.graphed = GraphedCycle(self.cycle, max_batch=config.max_batch, steps=config.speculation.steps)
         self._residents: dict[RequestId, Resident] = {}
 
     @property
@@ -114,13 +118,26 @@ class Worker:
         for row, resident in zip(batch.rows, residents, strict=True):
             if resident.expects != (row.root_token, row.root_position):
                 raise Divergence(row, batch.cycle, resident.expects)
-        runs = self.cycle.step(batch, residents)
+        runs = self._run_cycle(batch, residents)
         self.stamps.mark(Stage.IDLE)
         return runs
+
+    def drop_graphs(self) -> None:
+        """Have the next cycles captured anew: a graph keeps the delay that the wire had."""
+        if self.graphed is not None:
+            self.graphed.drop()
 
     def release(self, request: RequestId) -> None:
         """Forget a request; its pages belong to the host."""
         self._residents.pop(request, None)
+
+    def _run_cycle(self, batch: Batch, residents: list[Resident]) -> tuple[Run, ...]:
+        if self.graphed is None:
+            return self.cycle.step(batch, residents)
+        if self.graphed.covers(batch):
+            return self.graphed.step(batch, residents)
+        self.graphed.vacate()
+        return self.cycle.step(batch, residents)
 
     def _prefill_chunk(self, resident: Resident, prompt_T: Tensor, start: int) -> Tensor:
         """Run one chunk; return its last row. The prompt's last position waits for the token that follows it."""

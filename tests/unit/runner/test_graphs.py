@@ -1,0 +1,137 @@
+"""Cycles in static shapes, run without a device's graphs, give the tokens of the cycles that they stand for."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from slipstream.config.sampling import SamplingParams
+from slipstream.config.speculation import speculation
+from slipstream.engine.engine import Engine
+from slipstream.flow.output import Answer
+from slipstream.kernels.reference import KEY_BLOCK
+from slipstream.runner.graphs import GraphedCycle
+from slipstream.runner.statics import shape_of
+from tests.tiny_engine import TINY, run_all, some_prompts, tiny_draft, tiny_engine, tiny_target
+
+GREEDY = SamplingParams(max_tokens=40)
+PROMPTS = some_prompts(6)
+
+
+def static(engine: Engine) -> Engine:
+    """The same engine with the code that a GPU captures."""
+    worker = engine.executor
+    config = worker.config
+    worker.graphed = GraphedCycle(
+        worker.cycle, max_batch=config.max_batch, steps=config.speculation.steps, capture=False
+    )
+    return engine
+
+
+def runs(answers: list[Answer]) -> list[tuple[tuple[int, ...], tuple[int, ...], dict]]:
+    return [(each.tokens, each.runs, each.statistics.named()) for each in answers]
+
+
+@pytest.mark.parametrize("steps", range(5))
+def test_tokens_runs_and_counts_equal_those_of_the_eager_cycle(steps: int) -> None:
+    expected = run_all(tiny_engine(speculation(steps)), PROMPTS, GREEDY)
+    found = run_all(static(tiny_engine(speculation(steps))), PROMPTS, GREEDY)
+    assert runs(found) == runs(expected)
+    assert steps == 0 or sum(each.statistics.accepted for each in found) > 0
+
+
+def test_requests_come_and_go() -> None:
+    """Three at a time, so that places change hands and one is spare."""
+    expected = run_all(tiny_engine(speculation(3), max_batch=3), PROMPTS, GREEDY)
+    assert runs(run_all(static(tiny_engine(speculation(3), max_batch=3)), PROMPTS, GREEDY)) == runs(expected)
+
+
+def test_answers_end_exactly_at_the_end_of_the_context() -> None:
+    prompts = [list(range(length)) for length in (57, 60, 62, 63)]
+    params = SamplingParams(max_tokens=50)
+    expected = run_all(tiny_engine(speculation(4), max_len=64), prompts, params)
+    found = run_all(static(tiny_engine(speculation(4), max_len=64)), prompts, params)
+    assert [len(each.tokens) for each in found] == [7, 4, 2, 1]
+    assert runs(found) == runs(expected)
+
+
+@pytest.mark.parametrize("ring", [4, 32])
+def test_plain_cycles_leave_features_that_later_cycles_use(ring: int) -> None:
+    """Plain, then drafting, then plain, with an extend now and then where the ring is small."""
+    found = []
+    for make in (lambda engine: engine, static):
+        engine = make(tiny_engine(speculation(3), feature_ring=ring))
+        found.append(run_in_turns(engine, (0, 3, 0, 2, 3)))
+    assert found[0] == found[1]
+
+
+def run_in_turns(engine: Engine, turns: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Each number of steps for nine cycles, over three requests."""
+    from slipstream.engine.engine import Ending
+    from slipstream.flow.request import Request
+    from tests.tiny_engine import NoStops
+
+    params, cycle = SamplingParams(max_tokens=100), 0
+    for index, prompt in enumerate(PROMPTS[:3]):
+        request = Request(id=index, prompt=tuple(prompt), params=params, seed=0)
+        engine.add(request, Ending(stop_ids=(), matcher=NoStops()))
+    kept: list[tuple[int, ...]] = []
+    while engine.busy:
+        engine.speculation = speculation(turns[min(cycle // 9, len(turns) - 1)])
+        kept += [(news.request, *news.new_tokens) for news in engine.step()]
+        cycle += 1
+    return kept
+
+
+def test_sampled_companions_run_elsewhere_and_change_nothing() -> None:
+    engine, prompts = static(tiny_engine(speculation(3), max_batch=2)), PROMPTS[:4]
+    greedy = run_all(tiny_engine(speculation(3)), prompts, GREEDY)
+    assert [each.tokens for each in run_all(engine, prompts, GREEDY)] == [each.tokens for each in greedy]
+    sampled = SamplingParams(max_tokens=40, temperature=0.7, seed=3)
+    expected = run_all(tiny_engine(speculation(3)), prompts, sampled)
+    assert [each.tokens for each in run_all(engine, prompts, sampled)] == [each.tokens for each in expected]
+
+
+def test_a_context_that_outgrows_its_block_of_keys_goes_on() -> None:
+    prompt = [[token % 120 for token in range(KEY_BLOCK - 20)]]
+    params = SamplingParams(max_tokens=60)
+    expected = run_all(tiny_engine(speculation(3)), prompt, params)
+    engine = static(tiny_engine(speculation(3)))
+    assert runs(run_all(engine, prompt, params)) == runs(expected)
+    assert {shape.num_keys for shape in engine.executor.graphed._captured} == {KEY_BLOCK, 2 * KEY_BLOCK}
+
+
+def test_windows_and_several_draft_layers_are_masked_alike() -> None:
+    config = replace(TINY, windows=(16, None) * 4)
+    found = []
+    for make in (lambda engine: engine, static):
+        target = tiny_target(config)
+        engine = tiny_engine(speculation(3), target=target, draft=tiny_draft(target, num_layers=2))
+        found.append(runs(run_all(make(engine), PROMPTS, GREEDY)))
+    assert found[0] == found[1]
+
+
+def test_a_decreed_accept_length_is_kept() -> None:
+    engine = static(tiny_engine(speculation(3)))
+    engine.executor.cycle.synthetic_accept_length = 2.5
+    answers = run_all(engine, PROMPTS, SamplingParams(max_tokens=120))
+    cycles = sum(each.statistics.cycles for each in answers)
+    assert sum(each.statistics.emitted for each in answers) / cycles == pytest.approx(2.5, abs=0.15)
+
+
+def test_spare_places_hold_the_same_on_all_ranks() -> None:
+    engine = static(tiny_engine(speculation(2)))
+    run_all(engine, PROMPTS[:3], GREEDY)
+    for captured in engine.executor.graphed._captured.values():
+        statics = captured.statics
+        spare = statics.taken_S == 0
+        assert torch.equal(statics.tokens_SN[spare], torch.zeros_like(statics.tokens_SN[spare]))
+
+
+def test_a_batch_is_captured_in_the_smallest_shape_that_holds_it() -> None:
+    from slipstream.flow.batch import Batch, Row
+
+    row = Row(request=0, root_token=1, root_position=KEY_BLOCK - 4, depth_limit=3, params=GREEDY, seed=0)
+    for steps, num_keys in ((3, KEY_BLOCK), (4, 2 * KEY_BLOCK)):
+        shape = shape_of(Batch(cycle=0, rows=(row,) * 3, speculation=speculation(steps)))
+        assert (shape.num_places, shape.num_keys, shape.num_rows) == (4, num_keys, steps + 1)
