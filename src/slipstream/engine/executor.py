@@ -129,9 +129,9 @@ class RankExecutor:
             if not isinstance(order, ANSWERED):
                 return [self.rank.carry_out(order)]
             return self._answered(order)
-        except ValueError:
-            raise
         except BaseException as error:
+            if isinstance(error, ValueError) and isinstance(order, ANSWERED):
+                raise  # every rank has answered, and waits for the next order
             raise self._blame(error) from error
 
     def close(self) -> None:

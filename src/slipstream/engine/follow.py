@@ -1,4 +1,4 @@
-"""A rank other than 0: join the group, then do what rank 0 says until it hangs up.
+"""A rank other than 0: join the group, then do what rank 0 says until it says goodbye.
 
 `python -m slipstream.engine.follow` is what spawned ranks run; under torchrun every rank but 0 comes here too.
 """
@@ -12,7 +12,8 @@ from typing import NoReturn
 
 from slipstream.engine.executor import ANSWERED
 from slipstream.engine.join import join_group
-from slipstream.parallel.launch import Membership
+from slipstream.parallel.channel import Goodbye
+from slipstream.parallel.launch import Membership, ending_with_parent
 from slipstream.parallel.spot import Spot, launched_spot
 from slipstream.parallel.watchdog import GroupError
 from slipstream.parallel.world import close_world
@@ -20,22 +21,22 @@ from slipstream.runner.rank import Rank
 
 
 def follow(spot: Spot) -> int:
-    """Serve rank 0 until it hangs up; the process's exit code."""
+    """Serve rank 0 until it says goodbye; the process's exit code."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is rank 0's to hear
     try:
-        rank, membership = join_group(spot)
+        with ending_with_parent():
+            rank, membership = join_group(spot)
     except (GroupError, ValueError) as error:
         print(f"slipstream: rank {spot.rank}: {error}", file=sys.stderr)
         return 1
     try:
         _obey(rank, membership)
-    except GroupError as error:
-        print(f"slipstream: rank {spot.rank}: {error}", file=sys.stderr)
-        return 1
     except Exception as error:
-        traceback.print_exc()
-        membership.watchdog.blame(error)
+        failure = str(membership.watchdog.blame(error))
+        if failure.startswith(f"rank {spot.rank} "):  # else it only shows where another rank's failure was noticed
+            traceback.print_exc()
+        print(f"slipstream: rank {spot.rank}: {failure}", file=sys.stderr)
         return 1
     membership.leave()
     with suppress(RuntimeError):  # rank 0 may be gone already
@@ -46,9 +47,8 @@ def follow(spot: Spot) -> int:
 def _obey(rank: Rank, membership: Membership) -> None:
     assert membership.follower is not None, "rank 0 does not follow"
     while True:
-        try:
-            order = membership.follower.hear()
-        except (EOFError, ConnectionError):
+        order = membership.follower.hear()
+        if isinstance(order, Goodbye):
             return
         if not isinstance(order, ANSWERED):
             rank.carry_out(order)

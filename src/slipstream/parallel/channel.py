@@ -10,6 +10,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Listener
 from typing import Any
@@ -21,6 +23,11 @@ from slipstream.parallel.spot import Spot
 KEY = "slipstream/channel"
 Wire = Any  # multiprocessing.connection.Connection; its type differs between systems
 CONNECT_TIMEOUT_S = 600.0  # nodes may start minutes apart
+
+
+@dataclass(frozen=True, slots=True)
+class Goodbye:
+    """The last order: rank 0 leaves in peace. Without it a connection that ends means that rank 0 is lost."""
 
 
 class Leader:
@@ -46,8 +53,10 @@ class Leader:
             connection.send(value)
 
     def close(self) -> None:
-        """Hang up; the others take it as the end."""
+        """Say goodbye and hang up."""
         for connection in self._connections:
+            with suppress(OSError):
+                connection.send(Goodbye())
             connection.close()
 
 
@@ -61,7 +70,7 @@ class Follower:
         """Wait for the next order.
 
         Raises:
-            EOFError: rank 0 hung up or is gone.
+            EOFError, ConnectionError: rank 0 is gone.
         """
         return self._connection.recv()
 

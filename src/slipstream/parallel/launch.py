@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -27,6 +29,8 @@ from slipstream.parallel.watchdog import Watchdog
 LOCALHOST = "127.0.0.1"
 HEARTBEAT_S = 30.0  # for the first heartbeat of every rank
 GOODBYE_S = 2.0  # for a follower to leave by itself
+PARENT = "SLIPSTREAM_PARENT"  # the pid of the process that spawned a rank
+PARENT_S = 0.5  # between two looks whether it lives
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,15 +90,34 @@ def spawn(spot: Spot, command: Sequence[str], environment: Mapping[str, str] = o
     """Start ranks 1.. of a local group; each runs `command` and learns its spot from its environment."""
     children = []
     for rank in range(1, spot.size):
+        num_threads = threads_each(spot.local_size, environment)
         own = replace(spot, rank=rank, local_rank=rank).environment()
         process = subprocess.Popen(
             list(command),
-            env={**environment, **own, "OMP_NUM_THREADS": threads_each(spot.local_size, environment)},
+            env={**environment, **own, PARENT: str(os.getpid()), "OMP_NUM_THREADS": num_threads},
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is rank 0's to hear
         )
         children.append(Child(rank=rank, process=process))
     return children
+
+
+@contextmanager
+def ending_with_parent(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
+    """A spawned rank without a watchdog yet ends when its parent has, instead of waiting minutes for a dead rank 0."""
+    parent, done = environment.get(PARENT), threading.Event()
+
+    def watch(pid: int) -> None:
+        while not done.wait(PARENT_S):
+            if os.getppid() != pid:
+                os._exit(1)
+
+    if parent is not None:
+        threading.Thread(target=watch, args=(int(parent),), name="parent", daemon=True).start()
+    try:
+        yield
+    finally:
+        done.set()
 
 
 def kill_children(children: Sequence[Child]) -> None:
@@ -144,7 +167,7 @@ def join(
         leader.tell((token, limits, device_type))
         sock = open_socket(socket.gethostbyname(spot.address))
         me = this_peer(0, sock, stamps)
-        texts = [me.as_text(), *leader.hear()]
+        texts = [me.as_text(), *_introductions(leader, children)]
         leader.tell(texts)
     else:
         follower = open_follower(spot, store)
@@ -184,6 +207,16 @@ def join(
 def follower_command() -> list[str]:
     """What a spawned rank runs."""
     return [sys.executable, "-m", "slipstream.engine.follow"]
+
+
+def _introductions(leader: Leader, children: Sequence[Child]) -> list[str]:
+    try:
+        return leader.hear()
+    except (EOFError, ConnectionError):
+        ends = time.monotonic() + GOODBYE_S
+        while (sentence := _first_obituary(children)) is None and time.monotonic() < ends:
+            time.sleep(0.05)  # a process closes its sockets before it has ended
+        raise ValueError(sentence or "a rank hung up before it joined; look at its words") from None
 
 
 def _first_obituary(children: Sequence[Child]) -> str | None:

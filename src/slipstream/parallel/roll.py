@@ -25,7 +25,7 @@ class Limits:
     limit_s: float = 30.0  # without a heartbeat, or at work without progress
     load_limit_s: float = 1800.0  # without progress while loading
     grace_s: float = 2.0  # from a failure until a rank whose main thread has not noticed is ended; rank 0 has 1 s more
-    interrupt_s: float = 4.0  # from Ctrl-C until a main thread that does not move is ended
+    interrupt_s: float = 3.0  # from Ctrl-C until a main thread that does not move is ended
 
     def of(self, stage: Stage) -> float:
         """How long a rank may stay in a stage without progress."""

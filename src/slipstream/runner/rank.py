@@ -50,7 +50,8 @@ class Rank:
         on_tensor: Callable[[int], None] = lambda num_bytes: None,
     ) -> None:
         """open_world: makes the groups when the target's sizes are known; one rank alone if left out."""
-        self.device, self.stamps, self.ring = device, stamps or Stamps(), ring or DecisionRing()
+        self.device, self.stamps = device, stamps or Stamps()
+        self.ring = DecisionRing() if ring is None else ring  # one without decisions yet counts as false
         self._open_world = open_world or (lambda order: solo_world(device))
         self._on_tensor = on_tensor
         self._world: World | None = None
