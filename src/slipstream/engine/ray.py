@@ -203,18 +203,19 @@ class Crew:
 
     def end(self, *, in_peace: bool) -> None:
         """Take everything down that was taken; in peace the ranks leave by themselves."""
-        ray = self._ray
-        if not ray.is_initialized():  # at the interpreter's end Ray may have gone first, and the actors with it
-            return
-        with suppress(Exception):
-            if in_peace and self._ends:
-                ray.wait(self._ends, num_returns=len(self._ends), timeout=GOODBYE_S)
-            for actor in self._actors:
-                ray.kill(actor)
-            if self._group is not None:
-                ray.util.remove_placement_group(self._group)
+        if self._ray.is_initialized():  # at the interpreter's end Ray may have gone first, and the actors with it
+            with suppress(Exception):
+                self._dismiss(in_peace=in_peace)
         if self._owns_ray:
-            ray.shutdown()
+            self._ray.shutdown()
+
+    def _dismiss(self, *, in_peace: bool) -> None:
+        if in_peace and self._ends:
+            self._ray.wait(self._ends, num_returns=len(self._ends), timeout=GOODBYE_S)
+        for actor in self._actors:
+            self._ray.kill(actor)
+        if self._group is not None:
+            self._ray.util.remove_placement_group(self._group)
 
     def _get(self, calls: list[Any]) -> list[Any]:
         try:

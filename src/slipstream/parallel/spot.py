@@ -42,6 +42,8 @@ def launched_spot(environment: Mapping[str, str] = os.environ) -> Spot | None:
     missing = [name for name in VARIABLES if not environment.get(name)]
     if missing:
         raise ValueError(f"WORLD_SIZE is set but {', '.join(missing)} is not; start with torchrun, or unset WORLD_SIZE")
+    if environment["MASTER_PORT"] == "0":
+        raise ValueError("MASTER_PORT is 0, where nobody can meet; start with torchrun --standalone, or name a port")
     rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
     return Spot(
         rank=rank,
