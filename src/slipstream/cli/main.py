@@ -58,6 +58,9 @@ VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
         "cpu": Verb(
             module="bench", function="cpu", help="Plain and speculative speed beside transformers'.", alone=True
         ),
+        "load": Verb(
+            module="bench_load", function="bench_load", help="Loading beside what the storage gives.", alone=True
+        ),
     },
     "doctor": {
         "nccl": Verb(
