@@ -138,6 +138,7 @@ class RankExecutor:
         """End the group in peace; a second call does nothing."""
         if self.membership is not None and not self._closed:
             self._closed = True
+            self.rank.close()
             self.membership.leave()
             close_world()
 

@@ -38,6 +38,7 @@ def follow(spot: Spot) -> int:
             traceback.print_exc()
         print(f"slipstream: rank {spot.rank}: {failure}", file=sys.stderr)
         return 1
+    rank.close()
     membership.leave()
     with suppress(RuntimeError):  # rank 0 may be gone already
         close_world()

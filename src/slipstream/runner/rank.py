@@ -3,6 +3,7 @@
 Every rank loads its own share, so no rank ever holds the whole target.
 """
 
+import gc
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -109,7 +110,14 @@ class Rank:
             total_bytes=total,
             entry_bytes=self._entry_bytes(),
             shares_embedding=_one_table(draft, self._target),
+            all_reduce=_paths(self.world),
+            reruns=0 if worker is None else worker.cycle.reruns,
         )
+
+    def close(self) -> None:
+        """Let go of models, pools and graphs: NCCL's groups cannot end while a graph that uses them lives."""
+        self._worker, self._draft, self._target, self._world = None, None, None, None
+        gc.collect()
 
     def _load_target(self, order: LoadTarget) -> None:
         self._world = self._open_world(order)
@@ -179,6 +187,12 @@ class Rank:
     def _entry_bytes(self) -> int:
         assert self._target is not None, "LoadTarget comes first"
         return _entry_bytes(self._target) + (0 if self._draft is None else _entry_bytes(self._draft.model))
+
+
+def _paths(world: World) -> tuple[tuple[int, str, float], ...]:
+    """Which way each message size takes, and what it was measured to take."""
+    rows = () if world.paths is None else world.paths.rows
+    return tuple((row.num_bytes, row.chosen.value, row.us[row.chosen]) for row in rows)
 
 
 def _entry_bytes(model: Decoder | Eagle3Draft) -> int:
