@@ -33,7 +33,7 @@ def show_start(llm: "slipstream.LLM") -> None:
     shares = llm.shares()
     console.print(shares_table(shares))
     if shares[0].all_reduce:
-        ways = ", ".join(f"{size >> 10} KB {way} {us:.1f} us" for size, way, us in shares[0].all_reduce)
+        ways = ", ".join(f"{size:,} bytes {way} {us:.1f} us" for size, way, us in shares[0].all_reduce)
         _say(f"all-reduce: {ways}")
 
 
