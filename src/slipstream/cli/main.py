@@ -61,6 +61,11 @@ VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
         "load": Verb(
             module="bench_load", function="bench_load", help="Loading beside what the storage gives.", alone=True
         ),
+        "placement": Verb(
+            module="bench_placement",
+            function="bench_placement",
+            help="Where the draft should live, and how many steps pay, as the wire gets slower.",
+        ),
     },
     "doctor": {
         "nccl": Verb(

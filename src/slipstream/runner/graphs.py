@@ -79,20 +79,21 @@ class GraphedCycle:
         if shape not in self._captured:
             self._captured[shape] = self._prepare(shape)
         captured = self._captured[shape]
-        captured.statics.load(batch.rows, residents, waiting)
+        statics = captured.statics
+        statics.load(batch.rows, residents, waiting)
         if shape.steps:
             marks.mark(Stage.EXTEND)
-            captured.draft.run()
+            captured.draft.run(lambda: self._draft(statics))
         marks.mark(Stage.VERIFY)
-        captured.verify.run()
+        captured.verify.run(lambda: self._verify(statics))
         marks.mark(Stage.ACCEPT)
-        outcome = captured.statics.outcome.tolist()  # sync: the host trims the runs and schedules the next cycle
+        outcome = statics.outcome.tolist()  # sync: the host trims the runs and schedules the next cycle
         if any(count == 0 for count, *_ in outcome):  # the ranks disagreed: once more, with rank 0's chain
             self.cycle.reruns += 1
-            self._hand_round(captured.statics)
-            captured.verify.run()
-            outcome = captured.statics.outcome.tolist()  # sync: as above, in the rare cycle that is run twice
-        return self._commit(batch, residents, captured.statics, outcome)
+            self._hand_round(statics)
+            captured.verify.run(lambda: self._verify(statics))
+            outcome = statics.outcome.tolist()  # sync: as above, in the rare cycle that is run twice
+        return self._commit(batch, residents, statics, outcome)
 
     def _seat(self, residents: Sequence[Resident], steps: int) -> list[int]:
         """Make room for what waits, and say how much waits for each request."""
@@ -112,12 +113,7 @@ class GraphedCycle:
         return max(self._extend_rows, steps + 1)
 
     def _prepare(self, shape: CycleShape) -> Captured:
-        statics = Statics(shape, self.cycle.pool.device)
-        return Captured(
-            statics,
-            Segment(lambda: self._draft(statics), pool=self._memory),
-            Segment(lambda: self._verify(statics), pool=self._memory),
-        )
+        return Captured(Statics(shape, self.cycle.pool.device), Segment(self._memory), Segment(self._memory))
 
     def _draft(self, statics: Statics) -> None:
         """Extend, draft, hand round; a rank without the draft receives."""

@@ -8,18 +8,21 @@ from slipstream.parallel.timing import captured
 
 
 class Segment:
-    """Device work that reads and writes static tensors only; running it twice leaves what running it once does."""
+    """Device work that reads and writes static tensors only; doing it twice leaves what doing it once does."""
 
-    def __init__(self, body: Callable[[], None], *, pool: tuple[int, int] | None) -> None:
-        """pool: the graphs' shared memory; None runs the body itself, as on a CPU."""
-        self._body, self._pool = body, pool
+    def __init__(self, pool: tuple[int, int] | None) -> None:
+        """pool: the graphs' shared memory; without it nothing is captured, as on a CPU."""
+        self._pool = pool
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def run(self) -> None:
-        """Do the work; all ranks capture at the same call, since a capture runs its collectives to warm up."""
+    def run(self, body: Callable[[], None]) -> None:
+        """Do the work; all ranks capture at the same call, since a capture runs its collectives to warm up.
+
+        body: always the same. It is handed in rather than kept, so that nothing here holds its owner alive.
+        """
         if self._pool is None:
-            self._body()
+            body()
             return
         if self._graph is None:
-            self._graph = captured(self._body, pool=self._pool)
+            self._graph = captured(body, pool=self._pool)
         self._graph.replay()

@@ -1,5 +1,7 @@
 """Cycles in static shapes, run without a device's graphs, give the tokens of the cycles that they stand for."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -135,3 +137,16 @@ def test_a_batch_is_captured_in_the_smallest_shape_that_holds_it() -> None:
     for steps, num_keys in ((3, KEY_BLOCK), (4, 2 * KEY_BLOCK)):
         shape = shape_of(Batch(cycle=0, rows=(row,) * 3, speculation=speculation(steps)))
         assert (shape.num_places, shape.num_keys, shape.num_rows) == (4, num_keys, steps + 1)
+
+
+def test_nothing_keeps_a_dropped_cycle_alive() -> None:
+    """Its pools and graphs are large, and go before the next ones come."""
+    engine = static(tiny_engine(speculation(2)))
+    run_all(engine, PROMPTS[:1], GREEDY)
+    gone = weakref.ref(engine.executor.graphed)
+    gc.disable()
+    try:
+        engine.executor.graphed = None
+        assert gone() is None
+    finally:
+        gc.enable()
