@@ -53,13 +53,20 @@ def tiny_target(config: ModelConfig = TINY, *, seed: int = 0, scale: float = 3.0
     return target
 
 
-def tiny_draft(target: Decoder, *, draft_vocab_size: int = 80, seed: int = 1, num_layers: int = 1) -> LoadedDraft:
+def tiny_draft(
+    target: Decoder,
+    *,
+    draft_vocab_size: int = 80,
+    seed: int = 1,
+    num_layers: int = 1,
+    captures: tuple[int, ...] | None = None,
+) -> LoadedDraft:
     """A draft that agrees with the target now and then: its head is the target's, its layer small."""
     config = DraftConfig(
         body=replace(target.config, num_layers=num_layers, tie_embeddings=False),
         target_hidden_size=target.config.hidden_size,
         draft_vocab_size=draft_vocab_size,
-        captures=default_captures(target.config.num_layers),
+        captures=captures or default_captures(target.config.num_layers),
     )
     model = Eagle3Draft(config, group=SoloGroup(), max_position=target.config.max_position)
     generator = torch.Generator().manual_seed(seed)

@@ -17,7 +17,7 @@ class Exchange:
 
     def all(self, rank: int, x: Tensor) -> list[Tensor]:
         """Everyone's x, in rank order."""
-        self._slots[rank] = x
+        self._slots[rank] = x.clone()  # its owner may overwrite x while others still read
         self._barrier.wait()
         found = [each for each in self._slots if each is not None]
         self._barrier.wait()  # nobody writes the next one before all have read
@@ -36,7 +36,7 @@ class LoopbackGroup:
 
     def all_reduce(self, x: Tensor, name: str) -> Tensor:
         """Sum in rank order."""
-        return torch.stack([each.clone() for each in self._exchange.all(self.rank, x)]).sum(0)
+        return torch.stack(self._exchange.all(self.rank, x)).sum(0)
 
     def all_gather(self, x: Tensor, name: str) -> Tensor:
         """Everyone's x: [size, *x.shape]."""
