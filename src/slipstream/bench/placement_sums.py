@@ -132,7 +132,9 @@ def as_rows(found: Found) -> list[dict[str, Any]]:
                 "cycle_ratio": ratio(point, found),
                 "collectives": load.num_collectives,
                 "collectives_of_drafting": load.num_drafting,
+                "collectives_by_name": {f"{row.role} {row.op} {row.name}": row.count for row in load.collectives},
                 "draft_weight_bytes": load.weight_bytes,
+                "read_bytes_per_s": round(found.bytes_per_s),
                 "cycles": point.num_cycles,
             }
         )

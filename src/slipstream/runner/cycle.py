@@ -157,7 +157,7 @@ class Cycle:
                 _remember(resident, row, emitted, features_TF[index * tree.num_rows + path])
             resident.expects = (tokens[index][counts[index] - 1], row.root_position + counts[index])
         return tuple(
-            run_of(row, tokens[index][: counts[index]], tree, depths[index] if depths else None)
+            run_of(row, tokens[index][: counts[index]], depths[index] if depths else range(tree.num_rows))
             for index, row in enumerate(batch.rows)
         )
 
@@ -201,9 +201,7 @@ def _remember(resident: Resident, row: Row, tokens: Tensor, features: Tensor) ->
     resident.pending = Pending(start=row.root_position, tokens=tokens, features=features)
 
 
-def run_of(row: Row, tokens: list[int], tree: TokenTree, depths: list[int] | None) -> Run:
-    """A request's run; depths: of a tree's rows, None for a chain."""
-    if depths is None:
-        depths = list(range(tree.num_rows))
+def run_of(row: Row, tokens: list[int], depths: Sequence[int]) -> Run:
+    """A request's run; depths: of the rows that were verified."""
     within = [depth for depth in depths if 0 < depth <= row.depth_limit]
     return Run(request=row.request, tokens=tuple(tokens), proposed=len(within), depth=max(within, default=0))

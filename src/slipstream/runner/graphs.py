@@ -166,11 +166,11 @@ class GraphedCycle:
         self, batch: Batch, residents: Sequence[Resident], statics: Statics, outcome: list[list[int]]
     ) -> tuple[Run, ...]:
         """Move every request on by what it emitted."""
-        tree, runs = chain(statics.tokens_SN), []
+        runs: list[Run] = []
         for place, (row, resident) in enumerate(zip(batch.rows, residents, strict=True)):
             count, *tokens = outcome[place]
             resident.expects = (tokens[count - 1], row.root_position + count)
             if self.room is not None:
                 self.room.counts[place] = count if statics.shape.steps else self.room.counts[place] + 1
-            runs.append(run_of(row, tokens[:count], tree, None))
+            runs.append(run_of(row, tokens[:count], range(statics.shape.num_rows)))
         return tuple(runs)
