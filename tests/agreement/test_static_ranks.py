@@ -1,7 +1,7 @@
 """Cycles in static shapes, under every placement: the same tokens, and the same collectives, as the eager cycle."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,11 @@ from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import PLAIN, speculation
 from slipstream.engine.engine import Engine
 from slipstream.runner.graphs import GraphedCycle
+from slipstream.runner.segment import Segment
 from tests.loopback_ranks import LoopbackRanks, add_noise
 from tests.tensor_parallel import Pair, write_pair
 from tests.tiny_engine import run_all, some_prompts
+from tests.unit.runner.test_capturable import Watch
 
 GREEDY = SamplingParams(max_tokens=40)
 PROMPTS = some_prompts(3, longest=30)
@@ -41,6 +43,19 @@ def test_tokens_equal_plain_decoding(ranks: LoopbackRanks, placement: Placement)
     expected = [each.tokens for each in run_all(ranks.engine(PLAIN), PROMPTS, GREEDY)]
     for steps in (1, 3):
         assert [each.tokens for each in run_all(static_engine(ranks, steps), PROMPTS, GREEDY)] == expected
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
+def test_segments_hold_device_work_only(
+    ranks: LoopbackRanks, placement: Placement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(self: Segment, body: Callable[[], None]) -> None:
+        with Watch():
+            body()
+
+    monkeypatch.setattr(Segment, "run", run)
+    ranks.place(placement)
+    run_all(static_engine(ranks, 3), PROMPTS, GREEDY)
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS, ids=str)
