@@ -80,6 +80,7 @@ def test_ctrl_c_during_an_answer_ends_the_command_with_130(start: Start, world: 
     group.wait(group.interrupt(), INTERRUPT_S)
     assert group.codes[0] == 130
     assert "interrupted" in group.stderr.splitlines()
+    assert {(each.rank, each.what) for each in group.sentences()} <= {(0, "was interrupted")}
     assert "Traceback" not in group.stderr
 
 

@@ -157,8 +157,7 @@ class RankExecutor:
         self._closed = True
         watchdog = self.membership.watchdog
         if isinstance(error, KeyboardInterrupt):
-            watchdog.acknowledge()
-            watchdog.announce_failure("interrupted")
+            watchdog.announce_interruption()
             return error
         return watchdog.blame(error)
 

@@ -118,9 +118,10 @@ class Roll:
         sentence = f"{self._me} failed {where(own)}: {short}{ENDS}"
         return Failure(kind=Kind.RAISED, origin=own.rank, reporter=own.rank, sentence=sentence)
 
-    def interrupted(self, own: Beat, seconds: float) -> Failure:
-        """Ctrl-C, which this rank's main thread did not hear."""
-        sentence = f"{self._me} was interrupted and did not move for {seconds:g} s {where(own)}; the group ends"
+    def interrupted(self, own: Beat, still_s: float = 0.0) -> Failure:
+        """Ctrl-C. still_s: for how long this rank's main thread did not hear it."""
+        still = f" and did not move for {still_s:g} s" if still_s else ""
+        sentence = f"{self._me} was interrupted{still} {where(own)}; the group ends"
         return Failure(kind=Kind.INTERRUPTED, origin=own.rank, reporter=own.rank, sentence=sentence)
 
     def _lost(self, own: Beat, now: float) -> Failure | None:

@@ -118,23 +118,17 @@ class Watchdog:
         A collective that fails names a socket; the rank behind it is known here a moment later. Without another cause
         the exception is this rank's own failure. The main thread then has to exit; rank 0's may go on.
         """
-        with self._changed:
-            self._notice()
-            self._changed.wait_for(lambda: self._sentence is not None, _BLAME_S)
-            if self._failure is None:
-                own, now = self._look()
-                quiet = self._roll.silent(_QUIET_S, own, now)
-                self._adopt(quiet or self._roll.raised(own, f"{type(error).__name__}: {error}"), now)
-        return self._conclude()
+        roll, reason = self._roll, f"{type(error).__name__}: {error}"
+        return self._announce(lambda own, now: roll.silent(_QUIET_S, own, now) or roll.raised(own, reason), _BLAME_S)
 
     def announce_failure(self, reason: str) -> GroupError:
-        """Tell the others that this rank has failed, with no doubt about whose fault it is; what Ctrl-C calls too."""
-        with self._changed:
-            self._notice()
-            if self._failure is None:
-                own, now = self._look()
-                self._adopt(self._roll.raised(own, reason), now)
-        return self._conclude()
+        """Tell the others that this rank has failed, with no doubt about whose fault it is."""
+        return self._announce(lambda own, now: self._roll.raised(own, reason))
+
+    def announce_interruption(self) -> GroupError:
+        """Tell the others that the main thread has heard Ctrl-C in the middle of a cycle."""
+        self.acknowledge()
+        return self._announce(lambda own, now: self._roll.interrupted(own))
 
     def acknowledge(self) -> None:
         """The main thread has heard Ctrl-C and deals with it."""
@@ -183,7 +177,9 @@ class Watchdog:
                 if beat.failure is not None:
                     self._adopt(beat.failure, now)
             if self._state is State.ALIVE:
-                self._judge(own, now, interrupted=interrupted)
+                failure = self._interruption(own, now, interrupted=interrupted) or self._roll.judge(own, now)
+                if failure is not None:
+                    self._adopt(failure, now)
             self._send(own)
             news = self._failure is not None and self._sentence is None and now > self._failed_at
             if news:
@@ -215,11 +211,6 @@ class Watchdog:
             failure=self._failure,
         )
         return own, now
-
-    def _judge(self, own: Beat, now: float, *, interrupted: bool) -> None:
-        failure = self._interruption(own, now, interrupted=interrupted) or self._roll.judge(own, now)
-        if failure is not None:
-            self._adopt(failure, now)
 
     def _interruption(self, own: Beat, now: float, *, interrupted: bool) -> Failure | None:
         """Ctrl-C reaches a main thread that runs Python; one that does not move is stuck below it."""
@@ -277,9 +268,17 @@ class Watchdog:
         if self._noticed_at is None:
             self._noticed_at = self._look()[1]
 
-    def _conclude(self) -> GroupError:
-        """Tell the others, wait until those near have heard, and word the error."""
+    def _announce(self, find: Callable[[Beat, float], Failure], wait_s: float = 0.0) -> GroupError:
+        """Tell the others, wait until those near have heard, and word the error.
+
+        Unless another cause is known, or becomes known meanwhile, it is what `find` says of this rank.
+        """
         with self._changed:
+            self._notice()
+            self._changed.wait_for(lambda: self._sentence is not None, wait_s)
+            if self._failure is None:
+                own, now = self._look()
+                self._adopt(find(own, now), now)
             self._tell()
             self._settle()
             self._changed.notify_all()
