@@ -27,9 +27,9 @@ CUTS = [
 ]
 PLAIN = {"steps": 0}
 SHAPES = [{"steps": 3, "topk": 1}, {"steps": 3, "topk": 3, "draft_tokens": 8}]
-GREEDY = SamplingParams(max_tokens=12, ignore_eos=True)
-SAMPLED = SamplingParams(max_tokens=12, ignore_eos=True, temperature=0.8, seed=7)
-FILTERED = SamplingParams(max_tokens=12, ignore_eos=True, temperature=0.8, seed=8, top_p=0.9, top_k=40)
+GREEDY = SamplingParams(max_tokens=10, ignore_eos=True)
+SAMPLED = SamplingParams(max_tokens=10, ignore_eos=True, temperature=0.8, seed=7)
+FILTERED = SamplingParams(max_tokens=10, ignore_eos=True, temperature=0.8, seed=8, top_p=0.9, top_k=40)
 BATCHES = [[GREEDY, SAMPLED], [FILTERED]]  # without a filter the ranks exchange bests, with one whole rows
 
 

@@ -41,11 +41,15 @@ def shard_of(total: int, group: Group) -> Shard:
 
 
 def span_of(total: int, rank: int, size: int) -> Span:
-    """A rank's part of a width: even where `size` divides it, else whole blocks and what is left in the last."""
+    """A rank's part of a width: even where `size` divides it, else whole blocks and what is left in the last.
+
+    A width too small for a block each is cut between any two elements, so that no rank goes without.
+    """
     if total % size == 0:
         return Span(total // size * rank, total // size * (rank + 1))
-    blocks = -(-total // BLOCK)
-    bounds = [min(total, blocks * edge // size * BLOCK) for edge in (rank, rank + 1)]
+    block = BLOCK if total >= BLOCK * size else 1
+    blocks = -(-total // block)
+    bounds = [min(total, blocks * edge // size * block) for edge in (rank, rank + 1)]
     return Span(bounds[0], bounds[1])
 
 

@@ -59,6 +59,6 @@ def whole_rows(logits_RV: Float[Tensor, "r v"], shard: Shard | None) -> Float[Te
 
 
 def sortable(values_R: Float[Tensor, " r"]) -> Int[Tensor, " r"]:
-    """32-bit integers (in int64) that are ordered as the fp32 values are."""
-    bits_R = values_R.contiguous().view(torch.int32).long()
+    """32-bit integers (in int64) that are ordered as the fp32 values are; both zeros are one."""
+    bits_R = (values_R + 0.0).view(torch.int32).long()  # -0 + 0 is +0
     return torch.where(bits_R < 0, bits_R ^ 0x7FFFFFFF, bits_R)

@@ -22,10 +22,16 @@ def decreed_counts(seeds_S: Tensor, positions_S: Tensor, accept_length: float) -
 
 
 def decreed_targets(tree: TokenTree, targets_SN: Tensor) -> Tensor:
-    """The targets with which `accept` walks down every row's first child; rows without one keep their own."""
-    num_rows = tree.num_rows
-    rows_SN = torch.arange(num_rows, device=targets_SN.device).expand(targets_SN.shape)
-    first_SN = torch.full_like(targets_SN, num_rows)
-    first_SN.scatter_reduce_(1, tree.parents_SN[:, 1:], rows_SN[:, 1:].contiguous(), reduce="amin")
-    drafted_SN = tree.tokens_SN.gather(1, first_SN.clamp(max=num_rows - 1))
-    return torch.where(first_SN < num_rows, drafted_SN, targets_SN)
+    """The targets with which `accept` walks down the deepest path; rows without a child keep their own.
+
+    Of several children the one above the deepest row is taken, then the first: a tree's first children may end early.
+    """
+    num_rows, parents_SN = tree.num_rows, tree.parents_SN[:, 1:]
+    deepest_SN = tree.depths_SN
+    for _ in range(tree.max_depth):
+        deepest_SN = deepest_SN.scatter_reduce(1, parents_SN, deepest_SN[:, 1:], reduce="amax")
+    places_SN = num_rows - 1 - torch.arange(num_rows, device=targets_SN.device)
+    keys_SN = torch.full_like(targets_SN, -1)
+    keys_SN.scatter_reduce_(1, parents_SN, (deepest_SN * num_rows + places_SN)[:, 1:], reduce="amax")
+    child_SN = num_rows - 1 - keys_SN % num_rows
+    return torch.where(keys_SN >= 0, tree.tokens_SN.gather(1, child_SN), targets_SN)
