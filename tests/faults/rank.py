@@ -38,7 +38,7 @@ class How(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Which rank fails, how and where; stage "idle" means between two requests, "start" before it joins."""
+    """Which rank fails, how and where; "idle" means between two requests, "start" before it joins, "join" meanwhile."""
 
     rank: int
     how: How
@@ -118,6 +118,8 @@ def arm(rank: int, plan: Plan, notes: Notes) -> None:
             strike(fault.how, notes)
 
     Stamps.mark = mark_and_fail
+    if fault is not None and (fault.rank, fault.stage) == (rank, "join"):
+        Stamps.__init__ = lambda stamps: strike(fault.how, notes)  # made once rank 0 is connected
     if fault is not None and fault.rank == rank > 0 and fault.stage == "idle":
         fail_between_requests(fault, notes)
 

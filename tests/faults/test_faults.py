@@ -139,8 +139,9 @@ def test_a_forgotten_engine_ends_its_ranks_quietly(start: Start) -> None:
     assert group.stderr == ""
 
 
-def test_a_rank_that_ends_before_it_joins_is_named_with_its_exit_code(start: Start, world: World) -> None:
-    fault = Fault(rank=1, how=How.EXIT, stage="start")
+@pytest.mark.parametrize("stage", ["start", pytest.param("join", marks=pytest.mark.slow)])
+def test_a_rank_that_ends_before_it_joins_is_named_with_its_exit_code(start: Start, world: World, stage: str) -> None:
+    fault = Fault(rank=1, how=How.EXIT, stage=stage)
     group = start(fault, script="command_line", arguments=generate_arguments(world))
     group.note("struck")
     group.wait(None, SLACK_S)

@@ -189,8 +189,7 @@ def join(
         limits=limits,
         on_failure=on_failure,
     )
-    watchdog.start()
-    watchdog.wait_for_all(HEARTBEAT_S)
+    _start(watchdog)
     return Membership(
         spot=spot,
         store=store,
@@ -207,6 +206,15 @@ def join(
 def follower_command() -> list[str]:
     """What a spawned rank runs."""
     return [sys.executable, "-m", "slipstream.engine.follow"]
+
+
+def _start(watchdog: Watchdog) -> None:
+    watchdog.start()
+    try:
+        watchdog.wait_for_all(HEARTBEAT_S)
+    except BaseException:
+        watchdog.stop()  # the caller ends the ranks now; it must not take that for a failure
+        raise
 
 
 def _introductions(leader: Leader, children: Sequence[Child]) -> list[str]:
