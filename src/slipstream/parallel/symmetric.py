@@ -29,6 +29,7 @@ TWO_SHOT_OUT_SIZES = (2, 4, 8)  # for which two-shot can write elsewhere than in
 NATIVE_ATOMICS = 3  # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 
 Result = TypeVar("Result")
+_MARK = "_slipstream_met"  # names of groups that have met
 
 
 class SymmetricUnavailable(RuntimeError):
@@ -94,11 +95,12 @@ def open_symmetric(
     # NCCL connects at its first collective, and a rendezvous before that was seen to hang.
     dist.all_reduce(torch.ones(1, device=device), group=process_group)
     places = _from_all((socket.gethostname(), device.index), process_group)
-    _agree(_obstacle(device, places), process_group)
+    _agree(_obstacle(device, places) or _met_before(process_group.group_name), process_group)
 
     buffer, reason = _attempt(lambda: _allocate(-(-buffer_bytes // VECTOR_BYTES) * VECTOR_BYTES, device))
     _agree(reason, process_group)
     assert buffer is not None, "all ranks agreed that they have one"
+    setattr(symm_mem, _MARK, {*getattr(symm_mem, _MARK, ()), process_group.group_name})
     _, reason = _attempt(lambda: symm_mem.rendezvous(buffer, process_group.group_name))
     _agree(reason, process_group)
 
@@ -151,6 +153,17 @@ def _obstacle(device: torch.device, places: Sequence[tuple[str, int]]) -> str:
             return f"GPU {device.index} cannot access the memory of GPU {peer}"
         if not _has_native_atomics(device.index, peer):
             return f"no atomic operations between GPU {device.index} and GPU {peer}; the barriers would wait for ever"
+    return ""
+
+
+def _met_before(group_name: str) -> str:
+    """torch keeps a group's first store for the life of a process, and names groups anew from 0 after each teardown.
+
+    A second rendezvous under a name would wait for ever at the store of the first, which is gone. The mark lies where
+    torch's memory of it lies: in the module.
+    """
+    if group_name in getattr(symm_mem, _MARK, ()):
+        return "this process has shared memory in an earlier group; a fresh process can do so again"
     return ""
 
 
