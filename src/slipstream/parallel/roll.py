@@ -14,6 +14,7 @@ from slipstream.parallel.stamps import Stage, position
 
 ENDS = "; the group ends. Restart it"
 _REASON_BYTES = 300
+MEET_LIMITS = 4  # times limit_s, for groups to come up
 _AWAY_PATIENCE_S = 2.0  # for a rank that was stopped for longer than the limit: its peers answer now, or never
 
 
@@ -29,6 +30,8 @@ class Limits:
 
     def of(self, stage: Stage) -> float:
         """How long a rank may stay in a stage without progress."""
+        if stage is Stage.MEET:  # NCCL connects, and all-reduces are timed
+            return MEET_LIMITS * self.limit_s
         return self.load_limit_s if stage is Stage.LOAD else self.limit_s
 
 

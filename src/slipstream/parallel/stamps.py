@@ -14,12 +14,13 @@ class Stage(IntEnum):
     """The parts of a rank's life, in the order of a cycle. IDLE is the only one that may last for ever."""
 
     IDLE = 0
-    LOAD = 1
-    PREFILL = 2
-    EXTEND = 3
-    PROPOSE = 4
-    VERIFY = 5
-    ACCEPT = 6
+    MEET = 1  # making the groups
+    LOAD = 2
+    PREFILL = 3
+    EXTEND = 4
+    PROPOSE = 5
+    VERIFY = 6
+    ACCEPT = 7
 
 
 class Stamps:

@@ -120,6 +120,7 @@ class Rank:
         gc.collect()
 
     def _load_target(self, order: LoadTarget) -> None:
+        self.stamps.mark(Stage.MEET)
         self._world = self._open_world(order)
         self.stamps.mark(Stage.LOAD)
         with self._refusing("the target", "use more ranks, or a smaller dtype"):
