@@ -20,7 +20,7 @@ from slipstream.weights.names import NameTable, Part, PartCut
 from slipstream.weights.reader import TensorSource
 
 NUM_READERS = min(8, 2 * (os.cpu_count() or 1))  # one waits for the disk while another copies
-PIECE_ELEMENTS = 1 << 21  # of whole rows: what one reader holds when columns are cut or dtypes change
+PIECE_ELEMENTS = 1 << 20  # of whole rows: what one reader holds when columns are cut or dtypes change
 NUM_AHEAD = 2 * NUM_READERS  # pieces handed out before the oldest parameter is waited for
 
 
