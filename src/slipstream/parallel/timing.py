@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,12 +43,11 @@ def _in_graph(call: Callable[[], object], *, calls: int, repeats: int) -> float:
     return median(spans) / calls * 1e3
 
 
-def captured(
-    call: Callable[[], object], *, calls: int = 1, pool: tuple[int, int] | None = None
-) -> torch.cuda.CUDAGraph:
+def captured(call: Callable[[], object], *, calls: int = 1, pool: Any = None) -> torch.cuda.CUDAGraph:
     """Capture a call repeated, after the warm-up that libraries need to set themselves up.
 
-    pool: memory that graphs share which never run at once and leave nothing for each other in it.
+    pool: a handle of torch.cuda.graph_pool_handle: memory of graphs that never run at once and leave nothing for each
+    other in it.
     """
     warm = torch.cuda.Stream()
     warm.wait_stream(torch.cuda.current_stream())
