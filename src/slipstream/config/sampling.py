@@ -1,18 +1,26 @@
 """What a request asks of sampling and of its end."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 MAX_TOP_K = 2**31
 MIN_TEMPERATURE = 1e-6  # logits over less than that leave the range of fp32, and their order with it
+MAX_LOGPROBS = 20
+MAX_ANSWERS = 1024
+
+Bias = tuple[tuple[int, float], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """One request's sampling and stop parameters; the defaults are greedy decoding.
 
-    Filters apply in Hugging Face's order: temperature, top_k, top_p, min_p.
-    A request without a seed gets a random one, which the output reports.
+    Scores are changed in this order: logit_bias, repetition_penalty (prompt and answer, Hugging Face's meaning),
+    frequency_penalty and presence_penalty (answer alone, OpenAI's), then bad_words and min_tokens forbid tokens, then
+    temperature, top_k, top_p, min_p. A request without a seed gets a random one, which the output reports; answer i of
+    n has seed + i. min_tokens holds off EOS, stop ids and stop strings. logprobs: how many of the likeliest tokens to
+    report at each position, beside the chosen one.
 
     Raises:
         ValueError: a value is out of range.
@@ -27,28 +35,104 @@ class SamplingParams:
     stop: tuple[str, ...] = ()
     stop_ids: tuple[int, ...] = ()
     ignore_eos: bool = False
+    n: int = 1  # answers to each prompt
+    min_tokens: int = 0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0  # 1 = off
+    logit_bias: Mapping[int, float] | Bias = ()  # kept as `bias`: pairs, by id
+    bad_words: tuple[str, ...] = ()
+    bad_word_ids: tuple[tuple[int, ...], ...] = ()  # the same and more as token ids; serve adds those of bad_words
+    logprobs: int | None = None  # None = off, 0 = the chosen token's alone
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):
-            raise ValueError(f"stop must be a tuple of strings, not the string {self.stop!r}; pass ({self.stop!r},)")
-        if not math.isfinite(self.temperature) or self.temperature < 0:
-            raise ValueError(f"temperature must be 0 (greedy) or more, not {self.temperature}")
-        if 0 < self.temperature < MIN_TEMPERATURE:
-            raise ValueError(f"temperature {self.temperature} is below {MIN_TEMPERATURE}; use 0, which is greedy")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"top_p must be above 0 and at most 1, not {self.top_p}; 1 turns it off")
-        if not 0 <= self.top_k < MAX_TOP_K:
-            raise ValueError(f"top_k must be 0 (off) or more and below {MAX_TOP_K}, not {self.top_k}")
-        if not 0 <= self.min_p < 1:
-            raise ValueError(f"min_p must be at least 0 (off) and below 1, not {self.min_p}")
-        if self.max_tokens < 1:
-            raise ValueError(f"max_tokens must be 1 or more, not {self.max_tokens}")
-        if self.seed is not None and not 0 <= self.seed < 2**63:
-            raise ValueError(f"seed must be between 0 and 2**63 - 1, not {self.seed}")
-        if any(not text for text in self.stop):
-            raise ValueError("a stop string is empty; leave it out")
+        _check_draw(self)
+        _check_ends(self)
+        _check_penalties(self)
+        _check_words(self)
+        object.__setattr__(self, "logit_bias", _sorted_bias(self.logit_bias))
 
     @property
     def greedy(self) -> bool:
         """Whether the target's argmax is taken."""
         return self.temperature == 0
+
+    @property
+    def bias(self) -> Bias:
+        """What logit_bias adds, by id."""
+        return tuple(self.logit_bias.items()) if isinstance(self.logit_bias, Mapping) else self.logit_bias
+
+    @property
+    def penalised(self) -> bool:
+        """Whether a token's score depends on how often it has come."""
+        return bool(self.presence_penalty or self.frequency_penalty or self.repetition_penalty != 1)
+
+    @property
+    def processed(self) -> bool:
+        """Whether scores are changed before temperature and filters."""
+        return bool(self.penalised or self.bias or self.bad_words or self.bad_word_ids or self.min_tokens)
+
+
+def _check_draw(params: SamplingParams) -> None:
+    if not math.isfinite(params.temperature) or params.temperature < 0:
+        raise ValueError(f"temperature must be 0 (greedy) or more, not {params.temperature}")
+    if 0 < params.temperature < MIN_TEMPERATURE:
+        raise ValueError(f"temperature {params.temperature} is below {MIN_TEMPERATURE}; use 0, which is greedy")
+    if not 0 < params.top_p <= 1:
+        raise ValueError(f"top_p must be above 0 and at most 1, not {params.top_p}; 1 turns it off")
+    if not 0 <= params.top_k < MAX_TOP_K:
+        raise ValueError(f"top_k must be 0 (off) or more and below {MAX_TOP_K}, not {params.top_k}")
+    if not 0 <= params.min_p < 1:
+        raise ValueError(f"min_p must be at least 0 (off) and below 1, not {params.min_p}")
+    if params.seed is not None and not 0 <= params.seed < 2**63:
+        raise ValueError(f"seed must be between 0 and 2**63 - 1, not {params.seed}")
+    if not 1 <= params.n <= MAX_ANSWERS:
+        raise ValueError(f"n must be between 1 and {MAX_ANSWERS}, not {params.n}")
+    if params.logprobs is not None and not 0 <= params.logprobs <= MAX_LOGPROBS:
+        raise ValueError(f"logprobs must be between 0 and {MAX_LOGPROBS}, not {params.logprobs}; None turns it off")
+
+
+def _check_ends(params: SamplingParams) -> None:
+    if isinstance(params.stop, str):
+        raise ValueError(f"stop must be a tuple of strings, not the string {params.stop!r}; pass ({params.stop!r},)")
+    if any(not text for text in params.stop):
+        raise ValueError("a stop string is empty; leave it out")
+    if params.max_tokens < 1:
+        raise ValueError(f"max_tokens must be 1 or more, not {params.max_tokens}")
+    if not 0 <= params.min_tokens <= params.max_tokens:
+        raise ValueError(
+            f"min_tokens must be between 0 (off) and max_tokens, {params.max_tokens}, not {params.min_tokens}"
+        )
+
+
+def _check_penalties(params: SamplingParams) -> None:
+    for name in ("presence_penalty", "frequency_penalty"):
+        value = getattr(params, name)
+        if not -2 <= value <= 2:
+            raise ValueError(f"{name} must be between -2 and 2, not {value}; 0 turns it off")
+    penalty = params.repetition_penalty
+    if not math.isfinite(penalty) or penalty <= 0:
+        raise ValueError(f"repetition_penalty must be above 0, not {penalty}; 1 turns it off")
+
+
+def _check_words(params: SamplingParams) -> None:
+    words = params.bad_words
+    if isinstance(words, str):
+        raise ValueError(f"bad_words must be a tuple of strings, not the string {words!r}; pass ({words!r},)")
+    if any(not word.strip() for word in words) or any(not ids for ids in params.bad_word_ids):
+        raise ValueError("a bad word is empty; leave it out")
+
+
+def _sorted_bias(bias: Mapping[int, float] | Bias) -> Bias:
+    """Pairs, by id.
+
+    Raises:
+        ValueError: an id that is none, or a value out of range.
+    """
+    pairs = tuple(sorted(dict(bias).items()))
+    for token, value in pairs:
+        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
+            raise ValueError(f"logit_bias has {token!r} where a token id belongs; ids are whole numbers from 0")
+        if not -100 <= value <= 100:
+            raise ValueError(f"logit_bias of token {token} must be between -100 and 100, not {value}")
+    return pairs

@@ -5,7 +5,7 @@ The noise is a function of (seed, position, token id), so plain decoding and eve
 Shape letters: R rows, V vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -32,9 +32,15 @@ class Sampling:
 
     def repeat(self, times: int) -> "Sampling":
         """The same parameters for `times` consecutive rows each."""
+        return self._each(lambda column_R: column_R.repeat_interleave(times))
+
+    def take(self, rows: Tensor) -> "Sampling":
+        """The parameters of some rows."""
+        return self._each(lambda column_R: column_R[rows])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Sampling":
         names = ("sampled_R", "temperatures_R", "top_k_R", "top_p_R", "min_p_R", "seeds_R")
-        repeated = {name: getattr(self, name).repeat_interleave(times) for name in names}
-        return Sampling(**repeated, filtered=self.filtered)
+        return Sampling(**{name: change(getattr(self, name)) for name in names}, filtered=self.filtered)
 
 
 def sampling_rows(

@@ -47,6 +47,20 @@ def best_children(
     return best_Rk - everyone[:, :, -1].logsumexp(0)[:, None], ids_RC.gather(1, chosen_Rk).long()
 
 
+def logs_of(
+    scores_RV: Float[Tensor, "r v"], ids_Rk: Int[Tensor, "r k"], shard: Shard | None
+) -> Float[Tensor, "r k"]:
+    """Log-probabilities over the whole vocabulary of some ids of each row."""
+    if shard is None or shard.group.size == 1:
+        return scores_RV.log_softmax(-1).gather(1, ids_Rk)
+    columns_Rk = ids_Rk - shard.first
+    own_Rk = (columns_Rk >= 0) & (columns_Rk < scores_RV.shape[1])
+    values_Rk = scores_RV.gather(1, columns_Rk.clamp(0, scores_RV.shape[1] - 1))
+    values_Rk = values_Rk.masked_fill(~own_Rk, float("-inf"))
+    everyone = shard.group.all_gather(torch.cat((values_Rk, scores_RV.logsumexp(-1)[:, None]), 1), "log-probabilities")
+    return everyone[:, :, :-1].amax(0) - everyone[:, :, -1].logsumexp(0)[:, None]
+
+
 def whole_rows(logits_RV: Float[Tensor, "r v"], shard: Shard | None) -> Float[Tensor, "r w"]:
     """The rows over the whole vocabulary: only a filtered distribution (top-k, top-p, min-p) needs them."""
     if shard is None or shard.group.size == 1:
