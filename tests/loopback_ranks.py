@@ -15,7 +15,8 @@ from slipstream.engine.engine import Engine
 from slipstream.flow.batch import Batch
 from slipstream.flow.orders import LoadTarget, MakePools, PlaceDraft, Release
 from slipstream.flow.output import Run
-from slipstream.flow.request import Prefill, RequestId
+from slipstream.flow.prefill import Prefill
+from slipstream.flow.request import RequestId
 from slipstream.parallel.group import SoloGroup
 from slipstream.parallel.instrument import Wire
 from slipstream.parallel.loopback import Exchange, LoopbackGroup
@@ -60,7 +61,7 @@ class LoopbackRanks:
     def check(self, shape: Speculation) -> None:
         self.ranks[0].worker.check(shape)
 
-    def prefill(self, work: Prefill) -> int:
+    def prefill(self, work: Prefill) -> tuple[Run | None, ...]:
         return self._agreed(work)
 
     def step(self, batch: Batch) -> tuple[Run, ...]:

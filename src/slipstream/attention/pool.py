@@ -3,6 +3,7 @@
 Shape letters: N layers, S slots, G kv heads, K head width, T rows.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +82,13 @@ def zeros_on_demand(shape: tuple[int, ...], dtype: torch.dtype, device: torch.de
     if device.type != "cpu" or dtype != torch.float32:
         return torch.zeros(shape, dtype=dtype, device=device)
     return torch.from_numpy(np.zeros(shape, dtype=np.float32))
+
+
+def longer_run(run: SlotRun, pages: Sequence[int], page_size: int) -> SlotRun:
+    """The same run with pages added at its end."""
+    more = slot_run(PageSpan(pages=tuple(pages), page_size=page_size), run.slots.device)
+    follows = run.base is not None and more.base == run.base + run.slots.shape[0]
+    return SlotRun(slots=torch.cat((run.slots, more.slots)), base=run.base if follows else None)
 
 
 def slot_run(span: PageSpan, device: torch.device) -> SlotRun:

@@ -15,6 +15,8 @@ class EngineConfig:
     page_size: int = 16  # KV entries a page
     num_pages: int = 1024  # page 0 is scratch
     prefill_chunk: int = 512  # the fixed grid on which prompts are run
+    prefix_cache: bool = True  # prompts that begin alike share pages
+    draft_max_len: int | None = None  # tokens of context beyond which nothing is drafted; None = the target's context
     feature_ring: int = 32  # emitted positions that may wait for the draft's extend
     graphs: bool = True  # on CUDA, replay captured cycles where a batch allows it
     synthetic_accept_length: float | None = None  # decree the accept length, to time cycles; None = accept what is so

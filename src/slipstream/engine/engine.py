@@ -1,18 +1,25 @@
-"""The host loop: add, step, abort. It sees token ids and integers only."""
+"""The host loop: add, step, abort. It sees token ids and integers only.
 
-from collections.abc import Collection, Iterator
+A step lets requests enter, runs one forward of prompt chunks, then one cycle of everything that decodes.
+"""
+
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from slipstream.cache.pages import Pages
+from slipstream.cache.table import PageTable
 from slipstream.config.engine import EngineConfig
 from slipstream.config.speculation import PLAIN, Speculation, shrink
 from slipstream.engine.executor import Executor
+from slipstream.engine.gauge import AcceptanceGauge
 from slipstream.engine.state import Running
 from slipstream.flow.batch import Batch
 from slipstream.flow.output import FinishReason, Progress, Run
-from slipstream.flow.request import Prefill, Request, RequestId
+from slipstream.flow.prefill import Entry, Prefill
+from slipstream.flow.request import Request, RequestId
 from slipstream.flow.span import PageSpan
-from slipstream.schedule.scheduler import Scheduler, entries_needed
+from slipstream.schedule.line import Line
+from slipstream.schedule.scheduler import check_request, comfortable, entries_for, next_chunks, victim
 from slipstream.telemetry.clock import Clock, Stopwatch
 from slipstream.verify.finish import Matcher
 
@@ -32,16 +39,18 @@ class Engine:
         self.config, self.executor, self.clock = config, executor, clock
         self.speculation = config.speculation if executor.has_draft else PLAIN
         executor.check(self.speculation)
-        self.pages = Pages(config.num_pages, config.page_size)
-        self.scheduler = Scheduler(config)
-        self.running: dict[RequestId, Running] = {}
+        self.pages = PageTable(Pages(config.num_pages, config.page_size))
+        self.line = Line()
+        self.running: dict[RequestId, Running] = {}  # in the batch, in the order in which they entered
+        self.gauge = AcceptanceGauge()
         self.num_cycles = 0
-        self._endings: dict[RequestId, Ending] = {}
+        self._waiting: dict[RequestId, Running] = {}
+        self._num_arrivals = 0
 
     @property
     def busy(self) -> bool:
         """Whether any request waits or runs."""
-        return bool(self.running or self.scheduler.waiting)
+        return bool(self.running or self._waiting)
 
     def reconfigure(self, speculation: Speculation) -> None:
         """Change the cycle's shape between requests; pages are granted for the new shape from now on.
@@ -52,7 +61,6 @@ class Engine:
         self.refuse_while_busy()
         self.executor.check(speculation)
         self.config = replace(self.config, speculation=speculation)
-        self.scheduler = Scheduler(self.config)
         self.speculation = speculation
 
     def refuse_while_busy(self) -> None:
@@ -66,81 +74,179 @@ class Engine:
         Raises:
             ValueError: it could never run.
         """
-        self.scheduler.add(request)
-        self._endings[request.id] = ending
-
-    def abort(self, request_id: RequestId) -> None:
-        """Drop a request wherever it is; its pages are free at once, since no cycle is in flight between steps."""
-        self._endings.pop(request_id, None)
-        if not self.scheduler.withdraw(request_id) and request_id in self.running:
-            self.running[request_id].reason = FinishReason.ABORT
-            self._retire(self.running[request_id])
-
-    def step(self) -> list[Progress]:
-        """Admit what fits, then run one cycle; news of every request that moved."""
-        news = self.prefill_all()
-        rows = [state.row(self.speculation.steps) for state in self.running.values()]
-        if rows:
-            deepest = max(row.depth_limit for row in rows)
-            batch = Batch(cycle=self.num_cycles, rows=tuple(rows), speculation=shrink(self.speculation, deepest))
-            self.num_cycles += 1
-            with Stopwatch(self.clock) as watch:
-                runs = self.executor.step(batch)
-            news += [self._take(run, watch.seconds) for run in runs]
-        return news
-
-    def prefill_all(self) -> list[Progress]:
-        """Admit what fits, and no more than that; news of every request that entered."""
-        return [self._admit(request, pages) for request, pages in self._admissible()]
-
-    def _admissible(self) -> Iterator[tuple[Request, tuple[int, ...]]]:
-        """Take from the line what the batch and the pages can hold.
-
-        One at a time: pages of a request that is not running yet would be nobody's if the prefill before it failed.
-        """
-        line = self.scheduler.waiting
-        while line and len(self.running) < self.config.max_batch:
-            pages = self.pages.grant(entries_needed(line[0], self.config))
-            if pages is None:
-                return
-            yield line.popleft(), pages
-
-    def _admit(self, request: Request, pages: tuple[int, ...]) -> Progress:
-        """Prefill a request; its first token comes from the prompt's last row and belongs to no cycle."""
-        span, ending = PageSpan(pages=pages, page_size=self.config.page_size), self._endings.pop(request.id)
+        check_request(request, self.config)
         state = Running(
-            request=request,
-            span=span,
+            request=replace(request, stop_ids=tuple(sorted(ending.stop_ids))),
+            arrival=self._num_arrivals,
             matcher=ending.matcher,
             stop_ids=frozenset(ending.stop_ids),
             max_len=self.config.max_len,
         )
-        self.running[request.id] = state
+        self._num_arrivals += 1
+        self._wait(state)
+
+    def abort(self, request_id: RequestId) -> None:
+        """Drop a request wherever it is; its pages are free at once, since no cycle is in flight between steps."""
+        if self.line.leave(request_id):
+            del self._waiting[request_id]
+        elif request_id in self.running:
+            self.running[request_id].reason = FinishReason.ABORT
+            self._leave(self.running[request_id])
+
+    def step(self) -> list[Progress]:
+        """Admit what fits, run a forward of prompts, then one cycle; news of every request that moved."""
+        news = self._prefill(self._admit())
+        news += self._cycle()
+        if not self.busy:
+            self.pages.check([])  # nobody holds a page now
+        return news
+
+    def prefill_all(self) -> list[Progress]:
+        """Admit what fits and run all of its prompts, without a cycle; news of every request that entered."""
+        news, entries = [], self._admit()
+        while entries or any(not state.decoding for state in self.running.values()):
+            news += self._prefill(entries)
+            entries = self._admit()
+        return news
+
+    # ------------------------------------------------------------------ entering
+
+    def _admit(self) -> list[Entry]:
+        """Take from the line what the batch and the pages can hold; a more important request may displace others."""
+        entries: list[Entry] = []
+        while (ticket := self.line.first()) is not None:
+            state = self._waiting[ticket[2]]
+            if len(self.running) >= self.config.max_batch or not self._seat(state):
+                worst = self._worst()
+                if worst is None or worst.request.priority <= state.request.priority:
+                    break
+                entries = [entry for entry in entries if entry.request.id != worst.request.id]
+                self._preempt(worst)
+                continue
+            self.line.leave(state.request.id)
+            self.running[state.request.id] = self._waiting.pop(state.request.id)
+            span = PageSpan(pages=state.pages, page_size=self.config.page_size)
+            root = state.tokens[-1] if state.tokens else None
+            entries.append(
+                Entry(request=state.request, context=state.context, root=root, span=span, num_cached=state.num_run)
+            )
+        return entries
+
+    def _seat(self, state: Running) -> bool:
+        """Give a waiting request pages, with headroom if there is plenty; whether there were enough."""
+        context, config = state.context, self.config
+        needed = entries_for(len(context) + 1, config)
+        reusable = context if config.prefix_cache else ()
+        grant = self.pages.take(reusable, comfortable(needed, state.request, config))
+        grant = grant or self.pages.take(reusable, needed)
+        if grant is None:
+            return False
+        state.pages, state.num_run, state.num_context = grant.pages, grant.num_cached_entries, len(context)
+        if not state.preemptions:
+            state.num_cached = grant.num_cached_entries
+        return True
+
+    def _prefill(self, entries: Sequence[Entry]) -> list[Progress]:
+        """Run one forward of chunks; first tokens come from the contexts' last rows and belong to no cycle."""
+        entering = sorted((state for state in self.running.values() if not state.decoding), key=lambda s: s.ticket)
+        chunks = next_chunks(
+            ((each.request.id, each.num_run, each.num_context) for each in entering), self.config.prefill_chunk
+        )
+        if not chunks:
+            return []
         with Stopwatch(self.clock) as watch:
-            first = self.executor.prefill(Prefill(request=request, span=span))
-        state.prefill_s = watch.seconds
-        return self._news(state, state.take((first,)), accepted=0)
+            firsts = self.executor.prefill(Prefill(entries=tuple(entries), chunks=chunks))
+        news = []
+        for chunk, first in zip(chunks, firsts, strict=True):
+            state = self.running[chunk.request]
+            state.num_run = chunk.stop
+            state.prefill_s += watch.seconds
+            if state.decoding and self.config.prefix_cache:
+                self.pages.publish(state.context, state.pages, state.num_run)
+            if first is not None:
+                news.append(self._news(state, state.take(first), accepted=0))
+        return news
+
+    # ------------------------------------------------------------------ cycles
+
+    def _cycle(self) -> list[Progress]:
+        """Run one cycle of everything that decodes."""
+        grown = self._grow()
+        states = [state for state in self.running.values() if state.decoding]
+        if not states:
+            return []
+        limits = [state.depth_limit(self.speculation.steps, self.config.draft_max_len) for state in states]
+        batch = Batch(
+            cycle=self.num_cycles,
+            rows=tuple(state.row(limit) for state, limit in zip(states, limits, strict=True)),
+            speculation=shrink(self.speculation, max(limits)),
+            grown=tuple((request, pages) for request, pages in grown.items() if request in self.running),
+        )
+        self.num_cycles += 1
+        with Stopwatch(self.clock) as watch:
+            runs = self.executor.step(batch)
+        return [self._take(run, watch.seconds) for run in runs]
+
+    def _grow(self) -> dict[RequestId, tuple[int, ...]]:
+        """Pages for what the next cycle may write, the most important requests first; some may have to make room."""
+        grown: dict[RequestId, tuple[int, ...]] = {}
+        for state in sorted((each for each in self.running.values() if each.decoding), key=lambda each: each.ticket):
+            needed = entries_for(state.num_tokens, self.config)
+            while state.request.id in self.running and needed > len(state.pages) * self.config.page_size:
+                pages = self.pages.grow(state.pages, comfortable(needed, state.request, self.config))
+                pages = pages or self.pages.grow(state.pages, needed)
+                if pages is None:
+                    worst = self._worst()
+                    assert worst is not None, "the request itself is in the batch"
+                    self._preempt(worst)
+                    continue
+                state.pages += pages
+                grown[state.request.id] = pages
+        return grown
 
     def _take(self, run: Run, seconds: float) -> Progress:
         """Trim a cycle's run and count it."""
         state = self.running[run.request]
         state.decode_s += seconds
-        kept = state.take(run.tokens)
+        kept = state.take(run)
         state.runs.append(len(kept))
+        state.num_run = state.num_context = state.num_tokens - 1
         trimmed = len(kept) < len(run.tokens)
         state.statistics.record(kept=len(kept), depth=run.depth, proposed=run.proposed, trimmed=trimmed)
+        if run.depth:
+            self.gauge.see(len(run.tokens))
         accepted = len(kept) if trimmed else len(kept) - 1
         return self._news(state, kept, accepted=accepted)
+
+    # ------------------------------------------------------------------ leaving
+
+    def _worst(self) -> Running | None:
+        """Who makes room next."""
+        if not self.running:
+            return None
+        return self.running[victim([state.ticket for state in self.running.values()])]
+
+    def _preempt(self, state: Running) -> None:
+        """Send a request back into the line; it is recomputed when there is room again."""
+        self._leave(state)
+        state.preemptions += 1
+        self._wait(state)
+
+    def _wait(self, state: Running) -> None:
+        self._waiting[state.request.id] = state
+        self.line.join(state.ticket)
 
     def _news(self, state: Running, kept: tuple[int, ...], *, accepted: int) -> Progress:
         answer = None
         if state.reason is not None:
-            self._retire(state)
+            self._leave(state)
             answer = state.answer()
-        return Progress(request=state.request.id, new_tokens=kept, accepted=accepted, answer=answer)
+        logprobs = state.logprobs_of(len(kept))
+        return Progress(request=state.request.id, new_tokens=kept, accepted=accepted, logprobs=logprobs, answer=answer)
 
-    def _retire(self, state: Running) -> None:
+    def _leave(self, state: Running) -> None:
         """Free everything a request held."""
         del self.running[state.request.id]
+        pages, state.pages = state.pages, ()
+        self.pages.release(pages)
         self.executor.release(state.request.id)
-        self.pages.give_back(state.span.pages)

@@ -11,7 +11,8 @@ from slipstream.config.speculation import Speculation
 from slipstream.flow.batch import Batch
 from slipstream.flow.orders import LoadTarget, MakePools, PlaceDraft, RankShare, Release, SetDelay, TellShare
 from slipstream.flow.output import Run
-from slipstream.flow.request import Prefill, RequestId
+from slipstream.flow.prefill import Prefill
+from slipstream.flow.request import RequestId
 from slipstream.parallel.launch import Membership
 from slipstream.parallel.watchdog import GroupError
 from slipstream.parallel.world import close_world
@@ -33,8 +34,8 @@ class Executor(Protocol):
         """Refuse a cycle that the draft cannot grow (ValueError)."""
         ...
 
-    def prefill(self, work: Prefill) -> int:
-        """Run a prompt; the answer's first token."""
+    def prefill(self, work: Prefill) -> tuple[Run | None, ...]:
+        """Run chunks of prompts; for each the answer's first token, or None where its context goes on."""
         ...
 
     def step(self, batch: Batch) -> tuple[Run, ...]:
@@ -91,8 +92,8 @@ class RankExecutor:
         """
         self.worker.check(shape)
 
-    def prefill(self, work: Prefill) -> int:
-        """Run a prompt on every rank."""
+    def prefill(self, work: Prefill) -> tuple[Run | None, ...]:
+        """Run chunks of prompts on every rank."""
         return self.order(work)
 
     def step(self, batch: Batch) -> tuple[Run, ...]:

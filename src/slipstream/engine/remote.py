@@ -16,8 +16,9 @@ from slipstream.engine.executor import RankExecutor
 from slipstream.flow.batch import Batch
 from slipstream.flow.orders import RankShare, Release, TellShare
 from slipstream.flow.output import Run
+from slipstream.flow.prefill import Prefill
 from slipstream.flow.relay import Ask, Kind, Question, Reply
-from slipstream.flow.request import Prefill, RequestId
+from slipstream.flow.request import RequestId
 from slipstream.parallel.channel import Wire
 from slipstream.parallel.roll import ENDS
 from slipstream.parallel.watchdog import GroupError
@@ -77,8 +78,8 @@ class RemoteExecutor:
         """
         self._ask(Question.CHECK, shape)
 
-    def prefill(self, work: Prefill) -> int:
-        """Run a prompt on every rank."""
+    def prefill(self, work: Prefill) -> tuple[Run | None, ...]:
+        """Run chunks of prompts on every rank."""
         return self.order(work)
 
     def step(self, batch: Batch) -> tuple[Run, ...]:

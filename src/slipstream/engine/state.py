@@ -1,29 +1,51 @@
-"""What the host knows of one running request."""
+"""What the host knows of one request."""
 
 from dataclasses import dataclass, field
 
 from slipstream.flow.batch import Row
-from slipstream.flow.output import Answer, FinishReason, Statistics
+from slipstream.flow.logprobs import Logprobs
+from slipstream.flow.output import Answer, FinishReason, Run, Statistics
 from slipstream.flow.request import Request
-from slipstream.flow.span import PageSpan
+from slipstream.schedule.line import Ticket
 from slipstream.verify.finish import Matcher, trim
 
 
 @dataclass(slots=True, kw_only=True)
 class Running:
-    """A request between its prefill and its end."""
+    """A request between its arrival and its end; it holds pages while it is in the batch."""
 
     request: Request
-    span: PageSpan
+    arrival: int
     matcher: Matcher
     stop_ids: frozenset[int]
     max_len: int
+    pages: tuple[int, ...] = ()
+    num_run: int = 0  # positions of the context that the device has run
+    num_context: int = 0  # positions that it must run before the next cycle
     tokens: list[int] = field(default_factory=list)
+    logprobs: list[Logprobs] = field(default_factory=list)  # one a token, where they are wanted
     runs: list[int] = field(default_factory=list)
     statistics: Statistics = field(default_factory=Statistics)
     reason: FinishReason | None = None
+    num_cached: int = 0  # positions of the prompt that were found in the cache when it first entered
+    preemptions: int = 0
     prefill_s: float = 0.0
     decode_s: float = 0.0
+
+    @property
+    def ticket(self) -> Ticket:
+        """Its place among others."""
+        return self.request.priority, self.arrival, self.request.id
+
+    @property
+    def decoding(self) -> bool:
+        """Whether it takes part in cycles."""
+        return self.num_run == self.num_context
+
+    @property
+    def context(self) -> tuple[int, ...]:
+        """What must be run before the next cycle: all tokens but the root, once there is one."""
+        return self.request.prompt + tuple(self.tokens[:-1])
 
     @property
     def room(self) -> int:
@@ -31,20 +53,44 @@ class Running:
         longest = min(self.request.params.max_tokens, self.max_len - len(self.request.prompt))
         return longest - len(self.tokens)
 
-    def take(self, run: tuple[int, ...]) -> tuple[int, ...]:
+    @property
+    def num_tokens(self) -> int:
+        """Prompt and answer so far."""
+        return len(self.request.prompt) + len(self.tokens)
+
+    def take(self, run: Run) -> tuple[int, ...]:
         """Trim a run and keep it; what was kept."""
-        trimmed = trim(run, room=self.room, stop_ids=self.stop_ids, matcher=self.matcher)
+        trimmed = trim(run.tokens, room=self.room, stop_ids=self.stop_ids, matcher=self.matcher)
         self.tokens.extend(trimmed.tokens)
+        self.logprobs.extend((run.logprobs or ())[: len(trimmed.tokens)])
         self.reason = trimmed.reason
         return trimmed.tokens
 
-    def row(self, steps: int) -> Row:
-        """This request's row of the next cycle; a cycle of depth d emits d + 1 tokens at most."""
+    def logprobs_of(self, last: int) -> tuple[Logprobs, ...] | None:
+        """Of so many last tokens, where the request wants them."""
+        if self.request.params.logprobs is None:
+            return None
+        return tuple(self.logprobs[len(self.logprobs) - last :])
+
+    def depth_limit(self, steps: int, draft_max_len: int | None) -> int:
+        """How deep its next cycle may accept; a cycle of depth d emits d + 1 tokens at most.
+
+        draft_max_len: where drafting ends, in tokens of context.
+        """
+        if self.request.steps is not None:
+            steps = min(steps, self.request.steps)
+        if draft_max_len is not None and self.num_tokens + steps > draft_max_len:
+            self.statistics.not_drafted += steps > 0
+            steps = 0
+        return max(0, min(steps, self.room - 1))
+
+    def row(self, depth_limit: int) -> Row:
+        """This request's row of the next cycle."""
         return Row(
             request=self.request.id,
             root_token=self.tokens[-1],
-            root_position=len(self.request.prompt) + len(self.tokens) - 1,
-            depth_limit=max(0, min(steps, self.room - 1)),
+            root_position=self.num_tokens - 1,
+            depth_limit=depth_limit,
             params=self.request.params,
             seed=self.request.seed,
         )
@@ -55,8 +101,11 @@ class Running:
         return Answer(
             request=self.request.id,
             tokens=tuple(self.tokens),
+            logprobs=self.logprobs_of(len(self.tokens)),
             finish_reason=self.reason,
             num_prompt=len(self.request.prompt),
+            num_cached=self.num_cached,
+            preemptions=self.preemptions,
             seed=self.request.seed,
             runs=tuple(self.runs),
             statistics=self.statistics,

@@ -26,3 +26,4 @@ class Batch:
     cycle: int  # filled by the engine: counts up
     rows: tuple[Row, ...]  # chosen by schedule
     speculation: Speculation  # already cut to the deepest row's limit
+    grown: tuple[tuple[RequestId, tuple[int, ...]], ...] = ()  # pages that requests got for this cycle

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from slipstream.flow.logprobs import Logprobs
 from slipstream.flow.request import RequestId
 
 
@@ -15,6 +16,7 @@ class Run:
     tokens: tuple[int, ...]  # accepted drafts, then the target's own
     proposed: int  # drafted tokens that could have been accepted
     depth: int  # of them, the deepest
+    logprobs: tuple[Logprobs, ...] | None = None  # of every token, where the request wants them
 
 
 class FinishReason(Enum):
@@ -36,6 +38,7 @@ class Statistics:
     proposed: int = 0
     emitted: int = 0
     histogram: list[int] = field(default_factory=list)  # cycles by number of accepted tokens
+    not_drafted: int = 0  # cycles in which nothing was drafted because the context is beyond the draft's length
     reached: list[int] = field(default_factory=list)  # cycles in which position i was drafted and all before accepted
     passed: list[int] = field(default_factory=list)  # of those, position i accepted
 
@@ -61,7 +64,7 @@ class Statistics:
 
     def named(self) -> dict[str, Any]:
         """Every number under its name."""
-        names = ("cycles", "proposed", "accepted", "emitted", "accept_length", "accept_rate")
+        names = ("cycles", "proposed", "accepted", "emitted", "not_drafted", "accept_length", "accept_rate")
         return {
             **{name: getattr(self, name) for name in names},
             "acceptance_by_position": self.acceptance_by_position,
@@ -88,6 +91,7 @@ class Statistics:
         self.cycles += other.cycles
         self.proposed += other.proposed
         self.emitted += other.emitted
+        self.not_drafted += other.not_drafted
         for name in ("histogram", "reached", "passed"):
             mine, theirs = getattr(self, name), getattr(other, name)
             _grow(mine, len(theirs))
@@ -103,11 +107,14 @@ class Answer:
     tokens: tuple[int, ...]
     finish_reason: FinishReason
     num_prompt: int
+    num_cached: int  # of the prompt, found in the cache
+    preemptions: int  # times it lost its place and was recomputed
     seed: int
     runs: tuple[int, ...]  # tokens kept of each cycle
     statistics: Statistics
     prefill_s: float
     decode_s: float
+    logprobs: tuple[Logprobs, ...] | None = None  # of every token, where they were asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +124,7 @@ class Progress:
     request: RequestId
     new_tokens: tuple[int, ...]
     accepted: int  # of the new tokens, drafted ones
+    logprobs: tuple[Logprobs, ...] | None = None  # of the new tokens, where they were asked for
     answer: Answer | None = None  # set when the request ended
 
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from slipstream.config.sampling import SamplingParams
-from slipstream.flow.span import PageSpan
 
 RequestId = int
 
@@ -16,11 +15,6 @@ class Request:
     prompt: tuple[int, ...]  # filled by text
     params: SamplingParams
     seed: int  # the user's or a random one; keys the noise of every draw
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prefill:
-    """A request that enters the batch."""
-
-    request: Request
-    span: PageSpan  # granted by cache, for the whole answer
+    priority: int = 0  # lower runs first; among equals the one that came first
+    stop_ids: tuple[int, ...] = ()  # filled by the engine: EOS among them, unless it is ignored
+    steps: int | None = None  # the most draft steps of a cycle; None = the engine's, 0 = no speculation

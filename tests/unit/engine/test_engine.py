@@ -7,7 +7,8 @@ from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import Speculation, speculation
 from slipstream.engine.engine import Ending, Engine
 from slipstream.flow.output import Answer, FinishReason
-from slipstream.flow.request import Prefill, Request
+from slipstream.flow.prefill import Prefill
+from slipstream.flow.request import Request
 from tests.tiny_engine import NoStops, run_all, some_prompts, tiny_engine
 
 GREEDY = SamplingParams(max_tokens=30)
@@ -40,20 +41,21 @@ def test_a_stop_id_inside_a_run_ends_the_answer_there(shape: Speculation) -> Non
     assert found.statistics.emitted == len(cut) - 1
 
 
-@pytest.mark.parametrize("chunk", [1, 3, 16, 64])
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 16, 17, 64])
 def test_chunked_prefill_leaves_the_keys_that_single_shot_prefill_leaves(chunk: int) -> None:
     engines = [tiny_engine(speculation(3), prefill_chunk=size) for size in (512, chunk)]
     for engine in engines:
         engine.add(
             Request(id=0, prompt=tuple(range(50)), params=GREEDY, seed=0), Ending(stop_ids=(), matcher=NoStops())
         )
+        engine.prefill_all()
         engine.step()
     whole, cut = engines
     assert whole.running[0].tokens == cut.running[0].tokens
     for pools in ((whole.executor.pool, cut.executor.pool), (_draft_pool(whole), _draft_pool(cut))):
         for name in ("keys", "values"):
             left, right = (getattr(pool, name)[:, 17:66] for pool in pools)
-            assert torch.allclose(left, right, atol=1e-5, rtol=1e-4)
+            assert torch.equal(left, right)
 
 
 def _draft_pool(engine: Engine) -> object:
@@ -84,13 +86,10 @@ def test_an_abort_frees_everything_wherever_the_request_is() -> None:
 
 def test_an_interrupted_prefill_leaves_no_pages_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = tiny_engine(speculation(2))
-    free, prefill, started = engine.pages.num_free, engine.executor.prefill, []
+    free = engine.pages.num_free
 
-    def interrupted(work: Prefill) -> int:
-        started.append(work)
-        if len(started) == 2:
-            raise KeyboardInterrupt
-        return prefill(work)
+    def interrupted(work: Prefill) -> tuple[int | None, ...]:
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(engine.executor, "prefill", interrupted)
     for index, prompt in enumerate(some_prompts(4)):
@@ -121,8 +120,6 @@ def test_shapes_change_on_resident_models_and_tokens_do_not() -> None:
     for shape in (speculation(0), speculation(1), speculation(5), speculation(3, 3, 9)):
         engine.reconfigure(shape)
         assert [each.tokens for each in run_all(engine, prompts, GREEDY)] == expected
-    with pytest.raises(ValueError, match="sized for"):
-        engine.reconfigure(speculation(16, 4, 60))
 
 
 def test_more_branches_than_the_draft_has_tokens_are_refused() -> None:

@@ -75,7 +75,7 @@ def draft_keys(engine: Engine) -> list[list[float]]:
     engine.step()
     drafter = engine.executor.drafter
     assert drafter is not None
-    base = engine.running[0].span.pages[0] * 16
+    base = engine.running[0].pages[0] * 16
     stop = base + len(PROMPTS[0]) + 14
     keys = drafter.pool.keys[0, base + 1 : stop].flatten(1)
     return [[round(value, 4) for value in row] for row in keys.tolist()]

@@ -1,0 +1,132 @@
+"""Run contexts in chunks, several requests in one forward, until each can take part in cycles.
+
+A chunk's last position extends the draft with the known next token of the context, so what a chunk leaves in the caches
+does not depend on where chunks end. The context's very last position waits for the token that follows it.
+
+Shape letters: T packed positions, F feature width, S requests.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from slipstream.attention.pool import KVPool, slot_run
+from slipstream.attention.rows import attend_spans
+from slipstream.draft.drafter import Drafter, Pending
+from slipstream.flow.output import Run
+from slipstream.flow.prefill import Chunk, Entry
+from slipstream.models.decoder import Decoder, Hidden
+from slipstream.runner.inputs import Resident
+from slipstream.runner.roots import find_roots
+
+
+class Entrance:
+    """The target's and the draft's prefill."""
+
+    def __init__(
+        self, target: Decoder, pool: KVPool, drafter: Drafter | None, *, num_pages: int, page_size: int
+    ) -> None:
+        self.target, self.pool, self.drafter, self.page_size = target, pool, drafter, page_size
+        self.features: Tensor | None = None  # of each page's last position: [pages, F]
+        if drafter is not None:
+            size = drafter.draft.model.config.feature_size
+            self.features = torch.zeros(num_pages, size, dtype=target.norm.weight.dtype, device=pool.device)
+
+    def open(self, entry: Entry) -> Resident:
+        """A request that has a place; of its context what is cached counts as run.
+
+        The draft's entry of the last cached position reads the token after it, which may differ from the one that
+        followed when the page was written: it is made here, from the feature that the page kept (decision 12).
+        """
+        context_T = torch.tensor(entry.context, device=self.pool.device)
+        run = slot_run(entry.span, self.pool.device)
+        cached = entry.num_cached
+        if cached and self.drafter is not None and self.features is not None:
+            page = entry.span.pages[cached // self.page_size - 1]
+            last = Pending(
+                start=cached - 1, tokens=context_T[cached : cached + 1], features=self.features[page : page + 1]
+            )
+            self.drafter.extend([last], [run])
+        return Resident(run=run, pending=None, expects=(0, 0), entry=entry, context_T=context_T)
+
+    def run(self, chunks: Sequence[Chunk], residents: Sequence[Resident]) -> tuple[Run | None, ...]:
+        """Run one forward; the drawn first tokens of contexts that end in it."""
+        tokens_T = torch.cat(
+            [_context(each)[chunk.start : chunk.stop] for chunk, each in zip(chunks, residents, strict=True)]
+        )
+        spans = [(chunk.start, chunk.stop) for chunk in chunks]
+        hidden = self.target(tokens_T, attend_spans(self.pool, [each.run for each in residents], spans))
+        if self.drafter is not None and hidden.features_TF is not None:
+            self._extend(self.drafter, chunks, residents, hidden.features_TF)
+        ending = [place for place, chunk in enumerate(chunks) if chunk.stop == len(_context(residents[place]))]
+        firsts: list[Run | None] = [None] * len(chunks)
+        for place, token in zip(ending, self._roots(hidden, chunks, residents, ending), strict=True):
+            firsts[place] = token
+        return tuple(firsts)
+
+    def _extend(
+        self, drafter: Drafter, chunks: Sequence[Chunk], residents: Sequence[Resident], features_TF: Tensor
+    ) -> None:
+        """Run the draft over the positions whose next token is known; the context's last one waits."""
+        pending, runs, begin = [], [], 0
+        for chunk, resident in zip(chunks, residents, strict=True):
+            context_T, rows = _context(resident), features_TF[begin : begin + chunk.stop - chunk.start]
+            self._keep(chunk, resident, rows)
+            known = min(chunk.stop, len(context_T) - 1)
+            if known > chunk.start:
+                tokens = context_T[chunk.start + 1 : known + 1]
+                pending.append(Pending(start=chunk.start, tokens=tokens, features=rows[: known - chunk.start]))
+                runs.append(resident.run)
+            if known < chunk.stop:
+                resident.pending = Pending(start=known, tokens=context_T[:0], features=rows[known - chunk.start :])
+            begin += chunk.stop - chunk.start
+        if pending:
+            drafter.extend(pending, runs)
+
+    def _keep(self, chunk: Chunk, resident: Resident, rows: Tensor) -> None:
+        """Leave the features of pages' last positions beside their pages."""
+        assert self.features is not None, "only ranks with a draft have features"
+        ends = torch.arange(chunk.start, chunk.stop, device=rows.device)
+        ends = ends[ends % self.page_size == self.page_size - 1]
+        self.features[resident.run.slots[ends] // self.page_size] = rows[ends - chunk.start]
+
+    def _roots(
+        self, hidden: Hidden, chunks: Sequence[Chunk], residents: Sequence[Resident], ending: Sequence[int]
+    ) -> list[Run | None]:
+        """The token after each context that ended: as it was, or drawn, which is returned then."""
+        if not ending:
+            return []
+        lengths = torch.tensor([chunk.stop - chunk.start for chunk in chunks])
+        last_S = (lengths.cumsum(0) - 1)[list(ending)].to(hidden.final_TD.device)
+        entries = [_entry(residents[place]) for place in ending]
+        found = find_roots(entries, self.target.logits(hidden.final_TD[last_S]), self.target.shard)
+        roots = found.tokens_S.tolist()  # sync: the host decides whether a first token ends its answer
+        runs: list[Run | None] = []
+        for index, (place, entry) in enumerate(zip(ending, entries, strict=True)):
+            residents[place].history = found.histories[index]
+            _begin(residents[place], found.tokens_S[index : index + 1], roots[index], len(entry.context))
+            run = Run(
+                request=entry.request.id, tokens=(roots[index],), proposed=0, depth=0, logprobs=found.logprobs[index]
+            )
+            runs.append(run if entry.root is None else None)
+        return runs
+
+
+def _begin(resident: Resident, root_1: Tensor, root: int, position: int) -> None:
+    """The context is through: the request's next cycle starts at its root."""
+    if resident.pending is not None:
+        pending = resident.pending
+        resident.pending = Pending(start=pending.start, tokens=root_1, features=pending.features)
+    resident.expects = (root, position)
+    resident.entry, resident.context_T = None, None
+
+
+def _entry(resident: Resident) -> Entry:
+    assert resident.entry is not None, "its context is being run"
+    return resident.entry
+
+
+def _context(resident: Resident) -> Tensor:
+    assert resident.context_T is not None, "its context is being run"
+    return resident.context_T
