@@ -155,7 +155,11 @@ def json_object(completion: Completion, *, load_s: float) -> dict[str, Any]:
         "text": completion.text,
         "token_ids": list(completion.token_ids),
         "finish_reason": completion.finish_reason,
-        "usage": {"prompt_tokens": completion.num_prompt_tokens, "completion_tokens": len(completion.token_ids)},
+        "usage": {
+            "prompt_tokens": completion.num_prompt_tokens,
+            "cached_tokens": completion.num_cached_tokens,
+            "completion_tokens": len(completion.token_ids),
+        },
         "speculation": completion.statistics.named(),
         "timing": {
             "load_s": load_s,

@@ -62,6 +62,12 @@ class ModelOptions:
     synthetic_accept_length: Annotated[
         float | None, _option("Decree the accept length, to time cycles; answers are no answers then.", RANKS)
     ] = None
+    prefix_cache: Annotated[
+        bool, _option("Prompts that begin alike share what was computed.", MODEL, "--prefix-cache/--no-prefix-cache")
+    ] = True
+    draft_max_len: Annotated[
+        int | None, _option("Tokens of context beyond which nothing is drafted; no limit if left out.", SPECULATION)
+    ] = None
     model_path: Annotated[str | None, _option("--model.", SGLANG)] = None
     speculative_draft_model_path: Annotated[str | None, _option("--draft.", SGLANG)] = None
     speculative_num_steps: Annotated[int | None, _option("--steps.", SGLANG)] = None
@@ -88,6 +94,8 @@ class ModelOptions:
             max_batch=self.max_batch,
             kv_gib=self.kv_gib,
             memory_fraction=self.memory_fraction,
+            prefix_cache=self.prefix_cache,
+            draft_max_len=self.draft_max_len,
             tp=self.tp,
             draft_tp=self.draft_tp,
             draft_dtype=self.draft_dtype,

@@ -14,6 +14,7 @@ class Completion:
     token_ids: tuple[int, ...]
     finish_reason: str  # stop, length or abort
     num_prompt_tokens: int
+    num_cached_tokens: int  # of the prompt, found in the prefix cache
     seed: int  # the one that was used, given or drawn
     runs: tuple[int, ...]  # tokens kept of each cycle; their sum is the answer without its first token
     statistics: Statistics

@@ -49,7 +49,8 @@ class LLM:
     default. device: auto, cpu, cuda, cuda:N. dtype: auto (fp32 on a CPU, bf16 on CUDA), float32, bfloat16, float16;
     draft_dtype: auto is the target's. seed: makes the seeds of requests that bring none reproducible. kv_gib: budget
     of both KV pools on each rank; memory_fraction: of each device, for everything (pass one of the two). on_load is
-    told the bytes of every tensor as it is placed.
+    told the bytes of every tensor as it is placed. prefix_cache: prompts that begin alike share what was computed.
+    draft_max_len: tokens of context beyond which nothing is drafted.
 
     tp: ranks that the target is cut over; as many as a launcher started, else 1. draft_tp: over how many of them the
     draft is cut, `replicated`, or `auto`, which times every placement. inject_allreduce_us delays every collective.
@@ -79,6 +80,8 @@ class LLM:
         memory_fraction: float | None = None,
         strict_memory_balance: bool = False,
         capture_convention: str = "auto",
+        prefix_cache: bool = True,
+        draft_max_len: int | None = None,
         tp: int | None = None,
         draft_tp: str | int = "auto",
         inject_allreduce_us: float = 0.0,
@@ -110,7 +113,14 @@ class LLM:
                 ),
                 draft=settle_draft(paths.draft, draft_dtype, self.dtype, capture_convention),
                 draft_tp=settle_draft_tp(str(draft_tp), self.tp, has_draft=has_draft),
-                config=settle_engine(shape, self.max_len, max_batch, synthetic_accept_length),
+                config=settle_engine(
+                    shape,
+                    max_len=self.max_len,
+                    max_batch=max_batch,
+                    synthetic_accept_length=synthetic_accept_length,
+                    prefix_cache=prefix_cache,
+                    draft_max_len=draft_max_len,
+                ),
                 budget=Budget(memory_fraction=memory_fraction, kv_gib=kv_gib),
                 strict_memory_balance=strict_memory_balance,
                 delay_us=settle_delay(inject_allreduce_us, self.tp),

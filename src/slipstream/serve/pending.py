@@ -90,6 +90,7 @@ def completion_of(answer: Answer, pending: Pending) -> Completion:
         token_ids=answer.tokens,
         finish_reason=answer.finish_reason.value,
         num_prompt_tokens=answer.num_prompt,
+        num_cached_tokens=answer.num_cached,
         seed=answer.seed,
         runs=answer.runs,
         statistics=answer.statistics,

@@ -96,7 +96,13 @@ def settle_max_len(max_len: int | None, config: ModelConfig) -> int:
 
 
 def settle_engine(
-    shape: Speculation, max_len: int, max_batch: int, synthetic_accept_length: float | None
+    shape: Speculation,
+    *,
+    max_len: int,
+    max_batch: int,
+    synthetic_accept_length: float | None,
+    prefix_cache: bool,
+    draft_max_len: int | None,
 ) -> EngineConfig:
     """Everything but the size of the pools, which is known once the models are loaded (serve/budget.py).
 
@@ -108,6 +114,8 @@ def settle_engine(
         max_len=max_len,
         max_batch=max_batch,
         synthetic_accept_length=synthetic_accept_length,
+        prefix_cache=prefix_cache,
+        draft_max_len=draft_max_len,
     )
 
 

@@ -23,6 +23,7 @@ def completion(tokens: list[int], runs: tuple[int, ...], *, depth: int = 4) -> C
         token_ids=tuple(tokens),
         finish_reason="length",
         num_prompt_tokens=1,
+        num_cached_tokens=0,
         seed=0,
         runs=runs,
         statistics=counts,

@@ -20,6 +20,7 @@ def completion(token_ids: tuple[int, ...] = (1, 2, 3, 4, 5), *, decode_s: float 
         token_ids=token_ids,
         finish_reason="stop",
         num_prompt_tokens=3,
+        num_cached_tokens=0,
         seed=1,
         runs=(kept,) * (4 // kept),
         statistics=counts,

@@ -13,7 +13,7 @@ FIELDS = {
     "text": str,
     "token_ids": list,
     "finish_reason": str,
-    "usage": {"prompt_tokens": int, "completion_tokens": int},
+    "usage": {"prompt_tokens": int, "cached_tokens": int, "completion_tokens": int},
     "speculation": {
         "cycles": int,
         "proposed": int,
