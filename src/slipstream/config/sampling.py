@@ -72,6 +72,11 @@ class SamplingParams:
         """Whether scores are changed before temperature and filters."""
         return bool(self.penalised or self.bias or self.bad_words or self.bad_word_ids or self.min_tokens)
 
+    @property
+    def plain(self) -> bool:
+        """Whether the argmax of the model's own scores is all that is asked for."""
+        return self.greedy and not self.processed and self.logprobs is None
+
 
 def _check_draw(params: SamplingParams) -> None:
     if not math.isfinite(params.temperature) or params.temperature < 0:

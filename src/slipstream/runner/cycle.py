@@ -20,8 +20,11 @@ from slipstream.flow.output import Run
 from slipstream.models.decoder import Decoder
 from slipstream.parallel.stamps import Stage
 from slipstream.runner.inputs import Resident, batch_sampling, settle_path, verify_attend
+from slipstream.runner.report import report_runs
 from slipstream.verify.accept import Accepted, accept
-from slipstream.verify.distribution import Sampling, draw
+from slipstream.verify.distribution import Sampling
+from slipstream.verify.logprobs import Scores
+from slipstream.verify.processors import Histories, draw_processed
 from slipstream.verify.synthetic import decreed_counts, decreed_targets
 
 
@@ -39,6 +42,7 @@ class Verified(NamedTuple):
     targets_SN: Tensor  # the target's own token after every row
     features_TF: Tensor | None
     agreed: Tensor | None  # whether all ranks verified one tree; None where they cannot differ
+    scores: Scores | None = None  # where some request wants log-probabilities
 
 
 class Cycle:
@@ -73,7 +77,9 @@ class Cycle:
             tree = hand_round(tree, self.seat.target)
             verified, accepted = self._verify_and_accept(batch, residents, tree, sampling, check=False)
             counts = accepted.counts_S.tolist()  # sync: as above, in the rare cycle that is run twice
-        return self.commit(batch, residents, tree, accepted, counts, verified.features_TF)
+        runs = self.commit(batch, residents, tree, accepted, counts, verified.features_TF)
+        histories = [each.history for each in residents]
+        return report_runs(runs, histories, accepted, verified.scores, self.target.shard)
 
     def propose(self, batch: Batch, residents: Sequence[Resident], sampling: Sampling | None) -> TokenTree:
         """Draft a tree below every root; without steps the tree is the root alone."""
@@ -102,20 +108,31 @@ class Cycle:
         """Run the target over a tree; check: whether the ranks compare what they verify."""
         roots = [row.root_position for row in batch.rows]
         attend = verify_attend(self.pool, [each.run for each in residents], roots, tree)
-        return self.look(tree, attend, sampling, check=check)
+        return self.look(tree, attend, sampling, check=check, histories=[each.history for each in residents])
 
     def look(
-        self, tree: TokenTree, attend: PagedAttend | StaticAttend, sampling: Sampling | None, *, check: bool
+        self,
+        tree: TokenTree,
+        attend: PagedAttend | StaticAttend,
+        sampling: Sampling | None,
+        *,
+        check: bool,
+        histories: Histories = (),
     ) -> Verified:
-        """The verify forward over rows that a backend stands ready for; tensors only."""
+        """The verify forward over rows that a backend stands ready for; tensors only.
+
+        histories: of the batch's requests; left out, none has one.
+        """
         width, dtype, everyone = self.target.config.hidden_size, self.target.norm.weight.dtype, self.seat.target
         tag_1D = hash_row(tree, everyone, width=width, dtype=dtype) if check else None
         hidden = self.target(tree.tokens_SN.flatten(), attend, tag_1D)
         rows_sampling = None if sampling is None else sampling.repeat(tree.num_rows)
         logits_TV = self.target.logits(hidden.final_TD)
-        tokens_T = draw(logits_TV, rows_sampling, attend.positions_T + 1, self.target.shard)
+        tokens_T, scores = draw_processed(
+            logits_TV, tree, histories, rows_sampling, attend.positions_T + 1, self.target.shard
+        )
         agreed = None if hidden.tag_1D is None else all_agree(hidden.tag_1D, everyone)
-        return Verified(tokens_T.view(tree.tokens_SN.shape), hidden.features_TF, agreed)
+        return Verified(tokens_T.view(tree.tokens_SN.shape), hidden.features_TF, agreed, scores)
 
     def accept(self, batch: Batch, tree: TokenTree, verified: Verified) -> Accepted:
         """Walk down each tree as far as its request may go."""
@@ -152,8 +169,10 @@ class Cycle:
             path = accepted.rows_SD[index, : counts[index]]
             if not tree.is_chain and counts[index] > 1:
                 settle_path(self.pool, resident.run, row.root_position, path)
+            emitted = accepted.tokens_SD[index, : counts[index]]
+            if resident.history is not None:
+                resident.history.push(emitted)
             if features_TF is not None:
-                emitted = accepted.tokens_SD[index, : counts[index]]
                 _remember(resident, row, emitted, features_TF[index * tree.num_rows + path])
             resident.expects = (tokens[index][counts[index] - 1], row.root_position + counts[index])
         return tuple(

@@ -57,8 +57,8 @@ class GraphedCycle:
             )
 
     def covers(self, batch: Batch) -> bool:
-        """Whether a batch runs here: greedy chains of bearable length."""
-        if not batch.speculation.is_chain or any(not row.params.greedy for row in batch.rows):
+        """Whether a batch runs here: greedy chains of bearable length whose requests ask for nothing else."""
+        if not batch.speculation.is_chain or not all(row.params.plain for row in batch.rows):
             return False
         return shape_of(batch).num_keys <= MOST_KEYS
 

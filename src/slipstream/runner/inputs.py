@@ -15,7 +15,9 @@ from slipstream.attention.rows import attend_spans, attend_trees
 from slipstream.attention.tree import NO_ROW, TokenTree
 from slipstream.draft.drafter import Pending
 from slipstream.flow.batch import Batch
+from slipstream.flow.prefill import Entry
 from slipstream.verify.distribution import Sampling, sampling_rows
+from slipstream.verify.history import History
 
 
 @dataclass(slots=True, kw_only=True)
@@ -25,6 +27,9 @@ class Resident:
     run: SlotRun
     pending: Pending | None  # None without a draft
     expects: tuple[int, int]  # the root token of its next cycle and that token's position
+    entry: Entry | None = None  # while its context is being run
+    context_T: Tensor | None = None  # the same as a tensor
+    history: History | None = None  # what its parameters change scores by; None for most
 
 
 def batch_sampling(batch: Batch, *, vocab_size: int, device: torch.device) -> Sampling | None:

@@ -3,13 +3,6 @@
 import pytest
 import torch
 from torch import Tensor
-from transformers import LogitsProcessor
-from transformers.generation.logits_process import (
-    MinNewTokensLengthLogitsProcessor,
-    NoBadWordsLogitsProcessor,
-    RepetitionPenaltyLogitsProcessor,
-    SequenceBiasLogitsProcessor,
-)
 
 from slipstream.attention.tree import TokenTree, chain
 from slipstream.config.sampling import SamplingParams
@@ -17,6 +10,7 @@ from slipstream.parallel.cut import Shard, shard_of
 from slipstream.parallel.group import Group, SoloGroup
 from slipstream.verify.history import History, open_history
 from slipstream.verify.processors import process
+from tests.reference_sampler import changed
 from tests.together import together
 
 CPU = torch.device("cpu")
@@ -41,40 +35,6 @@ CASES = {
     "all": ALL,
 }
 MIXED = [*CASES.values(), SamplingParams(), SamplingParams(logprobs=2)]
-
-
-class OpenAiPenalties(LogitsProcessor):
-    """What OpenAI's reference says of frequency and presence; transformers has neither."""
-
-    def __init__(self, params: SamplingParams, num_prompt: int) -> None:
-        self.params, self.num_prompt = params, num_prompt
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        counts = torch.zeros(scores.shape[1])
-        for token in input_ids[0, self.num_prompt :].tolist():
-            counts[token] += 1
-        return scores - self.params.frequency_penalty * counts - self.params.presence_penalty * (counts > 0)
-
-
-def expected(params: SamplingParams, prompt: list[int], answer: list[int], logits: Tensor) -> Tensor:
-    """One row through one processor after another."""
-    processors: list[LogitsProcessor] = []
-    if params.bias:
-        processors.append(SequenceBiasLogitsProcessor([[[token], float(value)] for token, value in params.bias]))
-    processors += [
-        RepetitionPenaltyLogitsProcessor(params.repetition_penalty),
-        OpenAiPenalties(params, len(prompt)),
-    ]
-    if params.bad_word_ids:
-        processors.append(NoBadWordsLogitsProcessor([list(word) for word in params.bad_word_ids]))
-    if params.min_tokens:
-        processors.append(
-            MinNewTokensLengthLogitsProcessor(len(prompt), params.min_tokens, list(STOPS), device=CPU)
-        )
-    ids, scores = torch.tensor([prompt + answer]), logits[None].clone()
-    for processor in processors:
-        scores = processor(ids, scores)
-    return scores[0]
 
 
 def random_tree(num_requests: int, generator: torch.Generator) -> TokenTree:
@@ -127,7 +87,7 @@ def check(batch: list[SamplingParams], tree: TokenTree, seed: int, found: Tensor
         for row in range(tree.num_rows):
             path = [int(tree.tokens_SN[place, each]) for each in paths[place, row].tolist() if each >= 0]
             answer = answers[place][:-1] + path  # the root is the answer's last token
-            wanted = expected(params, prompts[place], answer, logits.view_as(rows)[place, row])
+            wanted = changed(params, prompts[place], answer, logits.view_as(rows)[place, row], STOPS)
             assert torch.equal(torch.isinf(rows[place, row]), torch.isinf(wanted)), (params, row)
             assert torch.allclose(rows[place, row], wanted, atol=1e-5), (params, row)
 
