@@ -77,10 +77,11 @@ class Engine:
         check_request(request, self.config)
         state = Running(
             request=replace(request, stop_ids=tuple(sorted(ending.stop_ids))),
+            context=request.prompt,
             arrival=self._num_arrivals,
             matcher=ending.matcher,
             stop_ids=frozenset(ending.stop_ids),
-            max_len=self.config.max_len,
+            longest=min(request.params.max_tokens, self.config.max_len - len(request.prompt)),
         )
         self._num_arrivals += 1
         self._wait(state)
@@ -190,9 +191,15 @@ class Engine:
     def _grow(self) -> dict[RequestId, tuple[int, ...]]:
         """Pages for what the next cycle may write, the most important requests first; some may have to make room."""
         grown: dict[RequestId, tuple[int, ...]] = {}
-        for state in sorted((each for each in self.running.values() if each.decoding), key=lambda each: each.ticket):
-            needed = entries_for(state.num_tokens, self.config)
-            while state.request.id in self.running and needed > len(state.pages) * self.config.page_size:
+        page_size, beyond = self.config.page_size, entries_for(0, self.config)
+        short = [
+            state
+            for state in self.running.values()
+            if state.decoding and state.num_tokens + beyond > len(state.pages) * page_size
+        ]
+        for state in sorted(short, key=lambda each: each.ticket):
+            needed = state.num_tokens + beyond
+            while state.request.id in self.running and needed > len(state.pages) * page_size:
                 pages = self.pages.grow(state.pages, comfortable(needed, state.request, self.config))
                 pages = pages or self.pages.grow(state.pages, needed)
                 if pages is None:
@@ -230,6 +237,7 @@ class Engine:
         """Send a request back into the line; it is recomputed when there is room again."""
         self._leave(state)
         state.preemptions += 1
+        state.context = state.request.prompt + tuple(state.tokens[:-1])
         self._wait(state)
 
     def _wait(self, state: Running) -> None:

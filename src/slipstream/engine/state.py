@@ -15,10 +15,11 @@ class Running:
     """A request between its arrival and its end; it holds pages while it is in the batch."""
 
     request: Request
+    context: tuple[int, ...]  # what enters, at first or again: all tokens but the root, once there is one
     arrival: int
     matcher: Matcher
     stop_ids: frozenset[int]
-    max_len: int
+    longest: int  # tokens that the answer may get
     pages: tuple[int, ...] = ()
     num_run: int = 0  # positions of the context that the device has run
     num_context: int = 0  # positions that it must run before the next cycle
@@ -43,15 +44,9 @@ class Running:
         return self.num_run == self.num_context
 
     @property
-    def context(self) -> tuple[int, ...]:
-        """What must be run before the next cycle: all tokens but the root, once there is one."""
-        return self.request.prompt + tuple(self.tokens[:-1])
-
-    @property
     def room(self) -> int:
         """How many more tokens the answer may get."""
-        longest = min(self.request.params.max_tokens, self.max_len - len(self.request.prompt))
-        return longest - len(self.tokens)
+        return self.longest - len(self.tokens)
 
     @property
     def num_tokens(self) -> int:
@@ -62,7 +57,8 @@ class Running:
         """Trim a run and keep it; what was kept."""
         trimmed = trim(run.tokens, room=self.room, stop_ids=self.stop_ids, matcher=self.matcher)
         self.tokens.extend(trimmed.tokens)
-        self.logprobs.extend((run.logprobs or ())[: len(trimmed.tokens)])
+        if run.logprobs is not None:
+            self.logprobs.extend(run.logprobs[: len(trimmed.tokens)])
         self.reason = trimmed.reason
         return trimmed.tokens
 

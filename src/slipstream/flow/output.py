@@ -84,7 +84,8 @@ class Statistics:
         _grow(self.passed, num_reached)
         for position in range(num_reached):
             self.reached[position] += 1
-            self.passed[position] += position < accepted
+        for position in range(min(accepted, num_reached)):
+            self.passed[position] += 1
 
     def add(self, other: "Statistics") -> None:
         """Add another request's counts."""
@@ -129,4 +130,5 @@ class Progress:
 
 
 def _grow(counts: list[int], length: int) -> None:
-    counts.extend([0] * (length - len(counts)))
+    if len(counts) < length:
+        counts.extend([0] * (length - len(counts)))
