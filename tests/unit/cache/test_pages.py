@@ -49,3 +49,34 @@ def test_pages_given_back_twice_are_a_bug() -> None:
     pages.give_back(granted)
     with pytest.raises(AssertionError):
         pages.give_back(granted)
+
+
+def test_pages_that_follow_the_last_one_are_preferred() -> None:
+    pages = Pages(12, 1)
+    low, _middle = pages.grant(3), pages.grant(2)
+    assert low is not None
+    pages.give_back(low)
+    assert pages.grant_pages(2, after=5) == (6, 7)
+    assert pages.grant_pages(4, after=7) == (8, 9, 10, 11)
+    assert pages.grant_pages(2, after=11) == (1, 2)
+    assert list(pages.free_pages()) == [3]
+
+
+def test_runs_of_any_length_are_found_where_a_search_finds_them() -> None:
+    rng = random.Random(1)
+    for _ in range(300):
+        pages = Pages(40, 1)
+        taken = pages.grant(39)
+        assert taken is not None
+        free = sorted(rng.sample(taken, rng.randrange(1, 39)))
+        pages.give_back(free)
+        count = rng.randrange(1, len(free) + 1)
+        runs = [
+            free[at : at + count] for at in range(len(free) - count + 1) if free[at + count - 1] == free[at] + count - 1
+        ]
+        assert pages.grant_pages(count) == tuple(runs[0] if runs else free[:count])
+
+
+def test_the_scratch_page_is_nobodys_to_give_back() -> None:
+    with pytest.raises(AssertionError, match="scratch"):
+        Pages(4, 1).give_back((SCRATCH_PAGE,))
