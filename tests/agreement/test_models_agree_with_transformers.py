@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from slipstream.attention.dense import DenseAttend
-from slipstream.attention.paged import PagedAttend, SequenceRows
+from slipstream.attention.paged import PagedAttend
 from slipstream.attention.pool import KVPool, slot_run
+from slipstream.attention.sequence import SequenceRows
 from slipstream.cache.pages import Pages
 from slipstream.config.hf import model_config
 from slipstream.flow.span import PageSpan

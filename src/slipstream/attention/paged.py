@@ -7,35 +7,19 @@ depends on its own tokens alone.
 Shape letters: T packed rows, R rows of one request, L keys, P path length, H heads, K head width.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from slipstream.attention.interface import AttentionShape, RopeTable, heads
-from slipstream.attention.pool import KVPool, SlotRun
+from slipstream.attention.packed import PackedRows
+from slipstream.attention.pool import KVPool
+from slipstream.attention.sequence import SequenceRows, key_mask, tail_slots
 from slipstream.kernels.reference import KEY_BLOCK, attend_paths, attend_sdpa, attend_shared
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SequenceRows:
-    """The rows of one request in a packed forward.
-
-    Without paths row r sees addresses [first, addresses[r]]. With paths it sees [first, committed) and the addresses
-    of its path, root first and itself last (padded with NO_ADDRESS).
-    """
-
-    start: int  # rows [start, stop) of the batch
-    stop: int
-    run: SlotRun
-    addresses: Tensor  # [R] where each row's entry is written
-    last: int  # the last position that any row sees, counted as addresses are
-    first: int = 0
-    committed: int = 0  # with paths only
-    paths: Tensor | None = None  # [R, P]
-
-
-NO_ADDRESS = -1
+PACKED_ROWS = 16  # of one request; with more, the products are most of the work and the masks would be large
 
 
 @dataclass(slots=True)
@@ -49,6 +33,7 @@ class PagedAttend:
     _cos_sin: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     _masks: dict[tuple[int, int | None], Tensor] = field(default_factory=dict)
     _tails: dict[int, Tensor] = field(default_factory=dict)
+    _packed: dict[tuple[int, int, int | None], PackedRows] = field(default_factory=dict)
 
     def __call__(self, layer: AttentionShape, qkv_TC: Tensor, rope: RopeTable) -> Tensor:
         """Store the rows' entries, then attend: [T, H * K]."""
@@ -56,11 +41,19 @@ class PagedAttend:
             self._cos_sin[id(rope)] = rope.at(self.positions_T)
         q_THK, k_TGK, v_TGK = heads(layer, qkv_TC, self._cos_sin[id(rope)])
         self.pool.store(layer.index, self.slots_T, k_TGK, v_TGK)
+        if packable(self.sequences, q_THK):
+            return self._packed_rows(layer)(self.pool, layer.index, q_THK).view(q_THK.shape[0], -1)
         outputs = [
             self._attend(layer, index, q_THK[rows.start : rows.stop]) for index, rows in enumerate(self.sequences)
         ]
         out_THK = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         return out_THK.reshape(q_THK.shape[0], -1)
+
+    def _packed_rows(self, layer: AttentionShape) -> PackedRows:
+        key = (layer.num_heads, layer.num_kv_heads, layer.window)
+        if key not in self._packed:
+            self._packed[key] = PackedRows(self.sequences, layer)
+        return self._packed[key]
 
     def _attend(self, layer: AttentionShape, index: int, q_RHK: Tensor) -> Tensor:
         rows = self.sequences[index]
@@ -86,30 +79,7 @@ class PagedAttend:
         return self._masks[index, window]
 
 
-def key_mask(rows: SequenceRows, window: int | None) -> Tensor:
-    """Additive mask [R, L]: 0 where a row sees a key, -inf elsewhere; L covers whole blocks of keys.
-
-    With paths the columns are positions: a path's entries stand where a chain's would.
-    """
-    newest_R = rows.addresses
-    if rows.paths is not None:
-        newest_R = rows.committed + (rows.paths != NO_ADDRESS).sum(1) - 1
-    num_keys = -(-(rows.last + 1) // KEY_BLOCK) * KEY_BLOCK
-    keys_L = torch.arange(num_keys, device=newest_R.device)
-    hidden_RL = keys_L > newest_R[:, None]
-    if rows.first:
-        hidden_RL |= keys_L < rows.first
-    if window is not None:
-        hidden_RL |= keys_L <= newest_R[:, None] - window
-    return torch.zeros(hidden_RL.shape, device=newest_R.device).masked_fill_(hidden_RL, float("-inf"))
-
-
-def tail_slots(rows: SequenceRows, num_shared: int, num_own: int) -> Tensor:
-    """Slots [R, num_own] of each row's entries from address num_shared on, in position order; slot 0 is padding."""
-    assert rows.paths is not None, "only tree rows have tails of their own"
-    slots = rows.run.slots.new_zeros(rows.paths.shape[0], num_own)
-    num_committed = rows.committed - num_shared
-    slots[:, :num_committed] = rows.run.slots[num_shared : rows.committed]
-    path_slots = rows.run.slots[rows.paths.clamp(min=0)].masked_fill(rows.paths == NO_ADDRESS, 0)
-    slots[:, num_committed : num_committed + path_slots.shape[1]] = path_slots
-    return slots
+def packable(sequences: Sequence[SequenceRows], q_THK: Tensor) -> bool:
+    """Whether all requests have few rows, all on their chain, on a CPU in fp32."""
+    on_cpu = q_THK.device.type == "cpu" and q_THK.dtype == torch.float32
+    return on_cpu and all(rows.paths is None and rows.num_rows <= PACKED_ROWS for rows in sequences)

@@ -40,6 +40,8 @@ class KVPool:
         shape = (num_layers, num_pages * page_size + KEY_BLOCK, num_kv_heads, head_dim)
         self.keys = zeros_on_demand(shape, dtype, device)
         self.values = zeros_on_demand(shape, dtype, device)
+        self.keys_NGKS = self.keys.permute(0, 2, 3, 1).unbind(0)
+        self.values_NGSK = self.values.transpose(1, 2).unbind(0)
 
     @property
     def device(self) -> torch.device:
@@ -69,6 +71,15 @@ class KVPool:
         slots = run.slots[:num_entries]
         padding = slots.new_zeros(num_entries - slots.shape[0])
         return self.gather(layer, torch.cat((slots, padding)))
+
+    def views(self, layer: int, run: SlotRun, num_entries: int) -> tuple[Tensor, Tensor]:
+        """The same, laid out for products: keys [G, K, num_entries] and values [G, num_entries, K]."""
+        if run.base is None:
+            keys, values = self.read(layer, run, num_entries)
+            return keys.permute(1, 2, 0), values.transpose(0, 1)
+        return self.keys_NGKS[layer].narrow(2, run.base, num_entries), self.values_NGSK[layer].narrow(
+            1, run.base, num_entries
+        )
 
     def gather(self, layer: int, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values at any shape of slots: [..., G, K]."""

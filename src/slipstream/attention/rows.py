@@ -8,8 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from slipstream.attention.paged import PagedAttend, SequenceRows
+from slipstream.attention.paged import PagedAttend
 from slipstream.attention.pool import KVPool, SlotRun
+from slipstream.attention.sequence import SequenceRows
 
 
 def attend_spans(

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slipstream.attention.paged import NO_ADDRESS, PagedAttend
+from slipstream.attention.paged import PagedAttend
 from slipstream.attention.pool import KVPool, SlotRun
 from slipstream.attention.rows import attend_spans, attend_trees
+from slipstream.attention.sequence import NO_ADDRESS
 from slipstream.attention.tree import NO_ROW, TokenTree
 from slipstream.draft.drafter import Pending
 from slipstream.flow.batch import Batch
