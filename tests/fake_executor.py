@@ -129,7 +129,8 @@ class FakeExecutor:
         held = self.held[row.request]
         position, token = row.root_position, row.root_token
         assert (held.root, len(held.entries)) == (token, position), "host and device disagree about the root"
-        assert row.depth_limit <= self.config.speculation.steps, "deeper than any cycle"
+        asked = held.request.steps
+        assert row.depth_limit <= (self.config.speculation.steps if asked is None else asked), "deeper than asked for"
         self.compare(held)
         tail = range(position, position + shape.num_tail_entries + 1)
         for place in tail:  # the highest one must exist

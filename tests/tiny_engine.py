@@ -37,6 +37,8 @@ TINY = ModelConfig(
     max_position=512,
 )
 
+MINUTE = replace(TINY, hidden_size=32, intermediate_size=48, num_layers=2, num_heads=2, num_kv_heads=1, vocab_size=60)
+
 
 class NoStops:
     """A matcher without stop strings."""
@@ -90,6 +92,11 @@ def tiny_engine(
     max_len: int = 512,
     prefill_chunk: int = 512,
     feature_ring: int = 32,
+    num_pages: int = 400,
+    page_size: int = 16,
+    draft_max_len: int | None = None,
+    prefix_cache: bool = True,
+    clock: Clock | None = None,
 ) -> Engine:
     target = target or tiny_target()
     draft = draft or tiny_draft(target)
@@ -101,11 +108,14 @@ def tiny_engine(
         speculation=speculation,
         max_len=max_len,
         max_batch=max_batch,
-        num_pages=400,
+        num_pages=num_pages,
+        page_size=page_size,
         prefill_chunk=prefill_chunk,
+        prefix_cache=prefix_cache,
+        draft_max_len=draft_max_len,
         feature_ring=feature_ring,
     )
-    return Engine(config, Worker(config, target, draft), clock=Clock())
+    return Engine(config, Worker(config, target, draft), clock=clock or Clock())
 
 
 def run_all(
