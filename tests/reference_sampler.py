@@ -1,4 +1,4 @@
-"""Sampling the slow way: the whole sequence through the target for every token, transformers' processors over its row."""
+"""Sampling the slow way: the whole sequence through the target for every token, then transformers' processors."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, field

@@ -23,6 +23,8 @@ HELP = f"{EXIT} or Ctrl-D leaves, {RESET} starts over, Ctrl-C stops an answer."
 def chat(*, models: ModelOptions, sampling: SamplingOptions) -> None:
     """Talk with a model; accepted draft tokens are tinted."""
     params = sampling.params()
+    if params.n > 1:
+        raise ValueError(f"a chat has one answer a turn, not {params.n}; leave --n out")
     llm = models.load()
     llm.render([{"role": "user", "content": "hello"}])  # refuses a model without a chat template, before anyone types
     print(HELP, file=sys.stderr)

@@ -1,6 +1,7 @@
 """`slipstream generate`: answer one prompt or a file of them."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from slipstream.cli.ranks import shares_rows
 from slipstream.cli.show import heading, positions, stdout_console, table, total
 from slipstream.cli.spread import spread
 from slipstream.config.sampling import SamplingParams
+from slipstream.flow.logprobs import Logprobs, TokenLogprob
 from slipstream.serve.completion import Completion
 from slipstream.telemetry.clock import Clock, Stopwatch
 from slipstream.telemetry.progress import progress
@@ -33,7 +35,7 @@ def generate(
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the prompts as they are, without chat template.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a prompt, in their order.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object an answer, in the prompts' order.")] = False,
     *,
     models: ModelOptions,
     sampling: SamplingOptions,
@@ -42,9 +44,12 @@ def generate(
     entries = chosen_entries(prompt, prompts)
     params = sampling.params()
     llm = models.load()
-    show = JsonLines(llm) if as_json else Answers(entries, sampled=not params.greedy)
+    if params.logprobs is not None and not as_json:
+        raise ValueError("log-probabilities are printed with --json; add it, or leave --logprobs out")
+    show = JsonLines(llm) if as_json else Answers(entries, params)
     quiet = as_json and sys.stdout.isatty()  # a bar on the same terminal would wrap the lines
-    with progress("Answering", len(entries), unit="prompts", quiet=quiet) as meter, Stopwatch(Clock()) as watch:
+    num_answers = len(entries) * params.n
+    with progress("Answering", num_answers, unit="answers", quiet=quiet) as meter, Stopwatch(Clock()) as watch:
 
         def on_finish(index: int, completion: Completion) -> None:
             show.finished(index, completion)
@@ -91,7 +96,7 @@ def question(entry: PromptEntry) -> str:
 
 
 class JsonLines:
-    """One object a prompt, in their order, each as soon as all before it are out; nothing else on stdout."""
+    """One object an answer, in their order, each as soon as all before it are out; nothing else on stdout."""
 
     def __init__(self, llm: "slipstream.LLM") -> None:
         self._common: dict[str, Any] = {}
@@ -118,13 +123,15 @@ class JsonLines:
 class Answers:
     """Each answer as it ends, then a table."""
 
-    def __init__(self, entries: Sequence[PromptEntry], *, sampled: bool) -> None:
-        self._entries, self._sampled = entries, sampled
+    def __init__(self, entries: Sequence[PromptEntry], params: SamplingParams) -> None:
+        self._entries, self._params = entries, params
 
     def finished(self, index: int, completion: Completion) -> None:
-        number = f"[{index + 1}/{len(self._entries)}] " if len(self._entries) > 1 else ""
-        seed = f" (seed {completion.seed})" if self._sampled else ""
-        print(f"{number}{heading(question(self._entries[index]))}{seed}\n\n{completion.text}\n", flush=True)
+        place = index // self._params.n
+        number = f"[{place + 1}/{len(self._entries)}] " if len(self._entries) > 1 else ""
+        answer = f" ({completion.index + 1} of {self._params.n})" if self._params.n > 1 else ""
+        seed = "" if self._params.greedy else f" (seed {completion.seed})"
+        print(f"{number}{heading(question(self._entries[place]))}{answer}{seed}\n\n{completion.text}\n", flush=True)
 
     def summary(self, completions: Sequence[Completion], seconds: float) -> None:
         stdout_console().print(summary_table(completions, seconds))
@@ -136,7 +143,7 @@ def summary_table(completions: Sequence[Completion], seconds: float) -> Table:
     num_tokens = sum(len(each.token_ids) for each in completions)
     decode_s = sum(each.decode_s for each in completions)
     cells = {
-        "prompts": str(len(completions)),
+        "prompts": str(sum(each.index == 0 for each in completions)),
         "tokens": str(num_tokens),
         "tok/s together": f"{num_tokens / seconds:.1f}",
         "decode tok/s each": f"{counts.emitted / decode_s:.1f}" if decode_s else "-",
@@ -152,8 +159,12 @@ def json_object(completion: Completion, *, load_s: float) -> dict[str, Any]:
     """One answer under the names of docs/measuring.md."""
     return {
         "prompt": completion.prompt,
+        "index": completion.index,
         "text": completion.text,
         "token_ids": list(completion.token_ids),
+        **(
+            {} if completion.logprobs is None else {"logprobs": [logprobs_object(each) for each in completion.logprobs]}
+        ),
         "finish_reason": completion.finish_reason,
         "usage": {
             "prompt_tokens": completion.num_prompt_tokens,
@@ -168,3 +179,14 @@ def json_object(completion: Completion, *, load_s: float) -> dict[str, Any]:
             "decode_tokens_per_s": completion.decode_tokens_per_s,
         },
     }
+
+
+def logprobs_object(found: Logprobs) -> dict[str, Any]:
+    """One token's; null stands for what bans and filters cut, which JSON has no number for."""
+    return {**token_object(found.chosen), "top": [token_object(each) for each in found.top]}
+
+
+def token_object(found: TokenLogprob) -> dict[str, Any]:
+    """A token's log-probabilities under their names."""
+    processed = found.processed if math.isfinite(found.processed) else None
+    return {"token_id": found.token, "raw_logprob": found.raw, "processed_logprob": processed}

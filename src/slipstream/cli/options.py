@@ -169,6 +169,24 @@ class SamplingOptions:
         None
     )
     ignore_eos: Annotated[bool, _option("Go on to --max-tokens.", SAMPLING, "--ignore-eos")] = False
+    n: Annotated[int, _option("Answers to each prompt; answer i is drawn with seed + i.", SAMPLING, "--n")] = 1
+    min_tokens: Annotated[int, _option("Shortest answer: nothing ends it before.", SAMPLING)] = 0
+    presence_penalty: Annotated[float, _option("Off the score of tokens that the answer has; 0 is off.", SAMPLING)] = (
+        0.0
+    )
+    frequency_penalty: Annotated[float, _option("The same, each time that they came; 0 is off.", SAMPLING)] = 0.0
+    repetition_penalty: Annotated[
+        float, _option("Divides the score of tokens of prompt and answer; 1 is off.", SAMPLING)
+    ] = 1.0
+    logit_bias: Annotated[
+        list[str] | None, _option("ID=VALUE, added to a token's score; may be given several times.", SAMPLING)
+    ] = None
+    bad_words: Annotated[
+        list[str] | None, _option("A text that may not come; may be given several times.", SAMPLING, "--bad-word")
+    ] = None
+    logprobs: Annotated[
+        int | None, _option("Log-probabilities with --json: this many tokens beside the chosen one.", SAMPLING)
+    ] = None
 
     def params(self) -> SamplingParams:
         """The parameters of each request.
@@ -185,7 +203,28 @@ class SamplingOptions:
             seed=self.seed,
             stop=tuple(self.stop or ()),
             ignore_eos=self.ignore_eos,
+            n=self.n,
+            min_tokens=self.min_tokens,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=self.repetition_penalty,
+            logit_bias=dict(_bias_pair(each) for each in self.logit_bias or ()),
+            bad_words=tuple(self.bad_words or ()),
+            logprobs=self.logprobs,
         )
+
+
+def _bias_pair(given: str) -> tuple[int, float]:
+    """ID=VALUE.
+
+    Raises:
+        ValueError: it is not that.
+    """
+    token, _, value = given.partition("=")
+    try:
+        return int(token), float(value)
+    except ValueError:
+        raise ValueError(f"--logit-bias takes ID=VALUE, for example 42=-5, not {given!r}") from None
 
 
 def load(model: str, draft: str | None, **settings: Any) -> "slipstream.LLM":

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from slipstream.flow.logprobs import Logprobs
 from slipstream.flow.output import Statistics
 
 
@@ -20,6 +21,8 @@ class Completion:
     statistics: Statistics
     prefill_s: float
     decode_s: float
+    index: int = 0  # which of the n answers to its prompt
+    logprobs: tuple[Logprobs, ...] | None = None  # of every token, where they were asked for
 
     @property
     def decode_tokens_per_s(self) -> float:
@@ -34,4 +37,5 @@ class Delta:
     text: str
     token_ids: tuple[int, ...]
     accepted: int  # how many of the tokens were drafted
+    logprobs: tuple[Logprobs, ...] | None = None  # of these tokens, where they were asked for
     completion: Completion | None = None  # with the last piece

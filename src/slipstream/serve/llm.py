@@ -7,7 +7,7 @@ from weakref import finalize
 from slipstream.config.placement import Placement
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import Speculation
-from slipstream.engine.engine import Ending, Engine
+from slipstream.engine.engine import Engine
 from slipstream.engine.executor import RankExecutor
 from slipstream.engine.group import follow_if_launched, open_ranks
 from slipstream.flow.orders import LoadTarget, RankShare
@@ -15,7 +15,17 @@ from slipstream.runner.load import read_model_config
 from slipstream.runner.worker import Worker
 from slipstream.serve.budget import Budget
 from slipstream.serve.completion import Completion, Delta
-from slipstream.serve.pending import Message, Pending, Requests, completion_of, delta_of, naming, params_for, several
+from slipstream.serve.pending import (
+    Message,
+    Pending,
+    Requests,
+    add_all,
+    completion_of,
+    delta_of,
+    matcher_for,
+    params_for,
+    several,
+)
 from slipstream.serve.settle import (
     changed,
     dtype_name,
@@ -34,7 +44,6 @@ from slipstream.serve.settle import (
 )
 from slipstream.serve.start import Started, Wanted, check_before_loading, reconfigured, set_delay, start
 from slipstream.telemetry.clock import Clock, Stopwatch
-from slipstream.text.stops import StopMatcher
 from slipstream.text.template import load_template
 from slipstream.text.tokenizer import load_tokenizer
 
@@ -99,9 +108,7 @@ class LLM:
             self.max_len = settle_max_len(max_len, self.model_config)
             self.tp = settle_tp(tp)
             self.tokenizer, template = load_tokenizer(paths.model), load_template(paths.model)
-            self._requests = Requests(
-                self.tokenizer, template, vocab_size=self.model_config.vocab_size, seeds=random.Random(seed)
-            )
+            self._requests = Requests(self.tokenizer, template, self.model_config, seeds=random.Random(seed))
             has_draft = paths.draft is not None
             shape = settle_speculation(steps, topk, draft_tokens, has_draft=has_draft)
             wanted = Wanted(
@@ -214,12 +221,14 @@ class LLM:
     ) -> list[Completion]:
         """Continue raw prompts (texts or token ids), in order; on_finish hears of each as it ends.
 
+        With n, each prompt's answers stand together, by `index`; on_finish is told the place in the list.
+
         Raises:
             ValueError: a prompt that can never run; nothing is generated then.
         """
         texts: list[str | Sequence[int]] = [prompts] if isinstance(prompts, str) else list(prompts)
         given = params_for(params, len(texts))
-        requests = [self._requests.raw(text, one) for text, one in zip(texts, given, strict=True)]
+        requests = [each for text, one in zip(texts, given, strict=True) for each in self._requests.raw(text, one)]
         return self._run(requests, on_finish)
 
     def chat(
@@ -232,7 +241,7 @@ class LLM:
         """Answer one conversation (a list of messages) or several, through the model's chat template."""
         listed = several(conversations)
         given = params_for(params, len(listed))
-        requests = [self._requests.chat(each, one) for each, one in zip(listed, given, strict=True)]
+        requests = [each for said, one in zip(listed, given, strict=True) for each in self._requests.chat(said, one)]
         return self._run(requests, on_finish)
 
     def stream(
@@ -241,14 +250,16 @@ class LLM:
         """Answer one raw prompt or one conversation piece by piece; the last piece brings the completion.
 
         Raises:
-            ValueError: the prompt can never run, or another stream is still open.
+            ValueError: the prompt can never run, n is above 1, or another stream is still open.
         """
         params = params or SamplingParams()
+        if params.n > 1:
+            raise ValueError(f"a stream is one answer, not {params.n}; leave n out, or use generate or chat")
         made = self._requests
-        pending = made.raw(prompt, params) if isinstance(prompt, str) else made.chat(prompt, params)
+        (pending,) = made.raw(prompt, params) if isinstance(prompt, str) else made.chat(prompt, params)
         self._refuse_while_busy()
-        self._add(pending)
-        shown = StopMatcher(self.tokenizer, params.stop)  # one step may bring several pieces; the engine's is past all
+        self.engine.add(pending.request, pending.ending)
+        shown = matcher_for(self.tokenizer, params)  # one step may bring several pieces; the engine's is past all
         try:
             while self.engine.busy:
                 for news in self.engine.step():
@@ -268,20 +279,12 @@ class LLM:
         if self.engine.busy:
             raise ValueError("another answer is still being streamed; read that stream to its end, or close it")
 
-    def _add(self, pending: Pending) -> None:
-        params = pending.request.params
-        eos = frozenset() if params.ignore_eos else self.tokenizer.eos_ids | set(self.model_config.eos_ids)
-        ending = Ending(stop_ids=eos | set(params.stop_ids), matcher=pending.matcher)
-        self.engine.add(pending.request, ending)
-
     def _run(self, pending: Sequence[Pending], on_finish: Callable[[int, Completion], None]) -> list[Completion]:
         places = {each.request.id: place for place, each in enumerate(pending)}
         done: dict[int, Completion] = {}
         self._refuse_while_busy()
         try:
-            for place, each in enumerate(pending):
-                with naming(place, len(pending)):
-                    self._add(each)
+            add_all(self.engine, pending)
             while self.engine.busy:
                 for news in self.engine.step():
                     if news.answer is not None:

@@ -1,11 +1,14 @@
 """A request at the Python door: the text that belongs to it, from the prompt to the answer."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import cast
 
+from slipstream.config.model import ModelConfig
 from slipstream.config.sampling import SamplingParams
+from slipstream.engine.engine import Ending, Engine
 from slipstream.flow.output import Answer, Progress
 from slipstream.flow.request import Request
 from slipstream.serve.completion import Completion, Delta
@@ -20,23 +23,28 @@ MAX_SEED = 2**63
 class Pending:
     """A request with the text that belongs to it."""
 
-    __slots__ = ("matcher", "request", "text")
+    __slots__ = ("ending", "index", "matcher", "request", "text")
 
-    def __init__(self, text: str, request: Request, matcher: StopMatcher) -> None:
-        self.text, self.request, self.matcher = text, request, matcher
+    def __init__(
+        self, text: str, request: Request, matcher: StopMatcher, *, stop_ids: Collection[int], index: int
+    ) -> None:
+        """index: which of the n answers to its prompt."""
+        self.text, self.request, self.matcher, self.index = text, request, matcher, index
+        self.ending = Ending(stop_ids=stop_ids, matcher=matcher)
 
 
 class Requests:
     """Makes requests of texts, conversations and token ids; numbers them, and gives each a seed."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate | None, *, vocab_size: int, seeds: random.Random
+        self, tokenizer: Tokenizer, template: ChatTemplate | None, config: ModelConfig, *, seeds: random.Random
     ) -> None:
         self.tokenizer, self.template = tokenizer, template
-        self._vocab_size, self._seeds, self._count = vocab_size, seeds, 0
+        self._eos_ids = tokenizer.eos_ids | set(config.eos_ids)
+        self._vocab_size, self._seeds, self._count = config.vocab_size, seeds, 0
 
-    def raw(self, prompt: str | Sequence[int], params: SamplingParams) -> Pending:
-        """A text or token ids to continue.
+    def raw(self, prompt: str | Sequence[int], params: SamplingParams) -> list[Pending]:
+        """A text or token ids to continue, n times.
 
         Raises:
             ValueError: an id that the model does not know, or a bare list of ids where a list of prompts belongs.
@@ -48,8 +56,8 @@ class Requests:
         self._check_ids(prompt)
         return self._pending(self.tokenizer.decode(list(prompt), skip_special_tokens=False), list(prompt), params)
 
-    def chat(self, messages: Sequence[Message], params: SamplingParams) -> Pending:
-        """A conversation to answer; ValueError as `render`."""
+    def chat(self, messages: Sequence[Message], params: SamplingParams) -> list[Pending]:
+        """A conversation to answer, n times; ValueError as `render`."""
         text = self.render(messages)
         return self._pending(text, self._encode(text, add_special_tokens=False), params)
 
@@ -65,11 +73,21 @@ class Requests:
             raise ValueError("this model has no chat template; use a raw prompt (--raw)")
         return self.template.render(messages)
 
-    def _pending(self, text: str, ids: list[int], params: SamplingParams) -> Pending:
+    def _pending(self, text: str, ids: list[int], params: SamplingParams) -> list[Pending]:
+        """A request for each answer; answer i has seed + i."""
+        self._check_ids([token for token, _ in params.bias])
+        self._check_ids([token for word in params.bad_word_ids for token in word])
+        params = replace(params, bad_word_ids=params.bad_word_ids + bad_word_ids(self.tokenizer, params.bad_words))
         seed = self._seeds.randrange(MAX_SEED) if params.seed is None else params.seed
-        request = Request(id=self._count, prompt=tuple(ids), params=params, seed=seed)
-        self._count += 1
-        return Pending(text, request, StopMatcher(self.tokenizer, params.stop))
+        stop_ids = set(params.stop_ids) | (set() if params.ignore_eos else self._eos_ids)
+        found: list[Pending] = []
+        for index in range(params.n):
+            own = (seed + index) % MAX_SEED
+            request = Request(id=self._count, prompt=tuple(ids), params=params, seed=own)
+            matcher = matcher_for(self.tokenizer, params)
+            found.append(Pending(text, request, matcher, stop_ids=stop_ids, index=index))
+            self._count += 1
+        return found
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Ids of a text; a tokenizer may know tokens that the model has no embedding for."""
@@ -81,6 +99,31 @@ class Requests:
         bad = next((token for token in ids if not 0 <= token < self._vocab_size), None)
         if bad is not None:
             raise ValueError(f"token id {bad} is outside the model's vocabulary of {self._vocab_size}")
+
+
+def add_all(engine: Engine, pending: Sequence[Pending]) -> None:
+    """Queue requests.
+
+    Raises:
+        ValueError: one could never run; it names the prompt.
+    """
+    num_prompts, prompt = sum(each.index == 0 for each in pending), -1
+    for each in pending:
+        prompt += each.index == 0
+        with naming(prompt, num_prompts):
+            engine.add(each.request, each.ending)
+
+
+def matcher_for(tokenizer: Tokenizer, params: SamplingParams) -> StopMatcher:
+    """Finds the stop strings of a request."""
+    return StopMatcher(tokenizer, params.stop, min_tokens=params.min_tokens)
+
+
+def bad_word_ids(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    """Every way in which words may stand: at the beginning of a text, and after a space."""
+    spellings = [form for word in words for form in (word.lstrip(), f" {word.lstrip()}")]
+    found = [tuple(tokenizer.encode(form, add_special_tokens=False)) for form in spellings]
+    return tuple(dict.fromkeys(ids for ids in found if ids))
 
 
 def completion_of(answer: Answer, pending: Pending) -> Completion:
@@ -96,6 +139,8 @@ def completion_of(answer: Answer, pending: Pending) -> Completion:
         statistics=answer.statistics,
         prefill_s=answer.prefill_s,
         decode_s=answer.decode_s,
+        index=pending.index,
+        logprobs=answer.logprobs,
     )
 
 
@@ -104,7 +149,13 @@ def delta_of(news: Progress, shown: StopMatcher, pending: Pending) -> Delta:
         shown.push(token)
     text = shown.finish() if news.answer else shown.take()
     completion = completion_of(news.answer, pending) if news.answer else None
-    return Delta(text=text, token_ids=news.new_tokens, accepted=news.accepted, completion=completion)
+    return Delta(
+        text=text,
+        token_ids=news.new_tokens,
+        accepted=news.accepted,
+        logprobs=news.logprobs,
+        completion=completion,
+    )
 
 
 def several(conversations: Sequence[Message] | Sequence[Sequence[Message]]) -> list[Sequence[Message]]:

@@ -15,7 +15,8 @@ from slipstream.text.tokenizer import Tokenizer
 class StopMatcher:
     """The text of one answer, which ends before the first stop string in it, or after it with `include_stop`.
 
-    A stop string that is a special token's text works too, though that text is hidden.
+    A stop string that is a special token's text works too, though that text is hidden. A stop that is whole within the
+    first `min_tokens` tokens is no stop.
 
     Raises:
         ValueError: a stop string is empty.
@@ -28,6 +29,7 @@ class StopMatcher:
         *,
         stop_ids: Collection[int] = (),
         include_stop: bool = False,
+        min_tokens: int = 0,
     ) -> None:
         if "" in stop_strings:
             raise ValueError("a stop string is empty; leave it out")
@@ -35,6 +37,7 @@ class StopMatcher:
         self._stops = tuple(stop_strings)
         self._stop_ids = frozenset(stop_ids) | _special(tokenizer, stop_strings)
         self._include_stop = include_stop
+        self._num_exempt = min_tokens
         self._detokenizer = Detokenizer(tokenizer)
         self._longest = max(map(len, self._stops), default=0)
         self._settled: list[str] = []
@@ -46,6 +49,10 @@ class StopMatcher:
         """Take the next token; true when it completes a stop."""
         if self.stopped:
             return True
+        self._num_exempt -= 1
+        if self._num_exempt > 0:
+            self._settle(self._detokenizer.push([token_id]))
+            return False
         if token_id in self._stop_ids:
             self._settle(self._detokenizer.push([token_id]) if self._include_stop else "")
             self._settle(self._detokenizer.finish())

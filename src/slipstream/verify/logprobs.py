@@ -29,9 +29,7 @@ class Scores(NamedTuple):
         return Scores(self.raw_RV[rows_R], self.processed_RV[rows_R], sampling)
 
 
-def logprobs(
-    scores: Scores, tokens_R: Int[Tensor, " r"], wanted: Sequence[int], shard: Shard
-) -> tuple[Logprobs, ...]:
+def logprobs(scores: Scores, tokens_R: Int[Tensor, " r"], wanted: Sequence[int], shard: Shard) -> tuple[Logprobs, ...]:
     """Of each token, and of as many of its row's likeliest ids as are wanted: by the model, before processing."""
     most = min(max(wanted), shard.total)
     ids_Rk = tokens_R[:, None]

@@ -103,9 +103,7 @@ def _penalised(scores: Tensor, counts: Tensor, rates_P3: Tensor) -> Tensor:
     return scores - frequency * answered - presence * (answered > 0)
 
 
-def _ban(
-    scores_SNV: Tensor, histories: Histories, places: Sequence[int], paths_SND: Tensor, depths_SN: Tensor
-) -> None:
+def _ban(scores_SNV: Tensor, histories: Histories, places: Sequence[int], paths_SND: Tensor, depths_SN: Tensor) -> None:
     chosen = [each for place in places if (each := histories[place]) is not None]
     size = max(each.tail_M.shape[0] for each in chosen)
     bans = _joined([each.bans for each in chosen if each.bans is not None], size)

@@ -47,9 +47,7 @@ def best_children(
     return best_Rk - everyone[:, :, -1].logsumexp(0)[:, None], ids_RC.gather(1, chosen_Rk).long()
 
 
-def logs_of(
-    scores_RV: Float[Tensor, "r v"], ids_Rk: Int[Tensor, "r k"], shard: Shard | None
-) -> Float[Tensor, "r k"]:
+def logs_of(scores_RV: Float[Tensor, "r v"], ids_Rk: Int[Tensor, "r k"], shard: Shard | None) -> Float[Tensor, "r k"]:
     """Log-probabilities over the whole vocabulary of some ids of each row."""
     if shard is None or shard.group.size == 1:
         return scores_RV.log_softmax(-1).gather(1, ids_Rk)

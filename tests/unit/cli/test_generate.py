@@ -10,6 +10,7 @@ from tests.unit.cli.world import PROMPTS, Cli, World
 
 FIELDS = {
     "prompt": str,
+    "index": int,
     "text": str,
     "token_ids": list,
     "finish_reason": str,
@@ -19,6 +20,7 @@ FIELDS = {
         "proposed": int,
         "accepted": int,
         "emitted": int,
+        "not_drafted": int,
         "accept_length": float,
         "accept_rate": float,
         "acceptance_by_position": list,
@@ -26,6 +28,8 @@ FIELDS = {
     },
     "timing": {"load_s": float, "prefill_s": float, "decode_s": float, "decode_tokens_per_s": float},
 }
+TOKEN_FIELDS = {"token_id": int, "raw_logprob": float, "processed_logprob": float}
+TOKEN = {**TOKEN_FIELDS, "top": list}
 
 
 def of_schema(found: object, schema: object) -> bool:
@@ -64,6 +68,35 @@ def test_speculative_ids_equal_plain_ones(cli: Cli, world: World, shape: list[st
     assert [each["text"] for each in fast] == [each["text"] for each in plain]
     assert sum(each["speculation"]["accepted"] for each in fast) > 0
     assert all(each["speculation"]["accept_length"] == 1 for each in plain)
+
+
+def test_every_sampling_option_reaches_the_answer(cli: Cli, world: World):
+    penalties = ["--presence-penalty", "0.5", "--frequency-penalty", "0.4", "--repetition-penalty", "1.1"]
+    others = ["--logit-bias", "40=2.5", "--logit-bias", "41=-100", "--bad-word", "th", "--min-tokens", "12"]
+    common = generate(world, "--prompts", world.prompts, "--json", "--temperature", "0.9", "--seed", "5")
+    asked = (*common, *penalties, *others, "--logprobs", "2", "--n", "2")
+    plain, fast = cli(*asked, "--no-draft").objects, cli(*asked, "--draft", world.draft).objects
+    assert [each["token_ids"] for each in fast] == [each["token_ids"] for each in plain]
+    assert [each["index"] for each in fast] == [0, 1] * len(PROMPTS)
+    for each, other in zip(fast, plain, strict=True):
+        assert len(each["token_ids"]) >= 12
+        assert [token["token_id"] for token in each["logprobs"]] == each["token_ids"]
+        for token, theirs in zip(each["logprobs"], other["logprobs"], strict=True):
+            assert of_schema(token, TOKEN)
+            assert all(of_schema(top, {**TOKEN_FIELDS, "processed_logprob": object}) for top in token["top"])
+            assert len(token["top"]) == 2
+            assert token["raw_logprob"] == pytest.approx(theirs["raw_logprob"], abs=1e-4)
+            assert token["processed_logprob"] == pytest.approx(theirs["processed_logprob"], abs=1e-4)
+    assert 41 not in [token for each in fast for token in each["token_ids"]]
+    without = cli(*common, "--no-draft").objects
+    assert [each["token_ids"] for each in without] != [each["token_ids"] for each in plain[::2]]
+    assert "logprobs" not in without[0]
+
+
+def test_n_answers_are_numbered_on_the_screen(cli: Cli, world: World):
+    outcome = cli(*generate(world, "--prompt", PROMPTS[0], "--n", "2", "--no-draft"))
+    assert f"{PROMPTS[0]} (1 of 2)" in outcome.out
+    assert f"{PROMPTS[0]} (2 of 2)" in outcome.out
 
 
 def test_a_seed_makes_sampled_answers_reproducible_in_any_company(cli: Cli, world: World):

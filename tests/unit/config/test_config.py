@@ -1,5 +1,6 @@
 """Settings contradict themselves in one clear sentence."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -51,6 +52,22 @@ PARAMS = [
     ({"seed": -5}, "seed"),
     ({"stop": "END"}, "tuple of strings"),
     ({"stop": ("",)}, "empty"),
+    ({"n": 0}, "n must be"),
+    ({"min_tokens": -1}, "min_tokens"),
+    ({"min_tokens": 9, "max_tokens": 8}, "max_tokens, 8"),
+    ({"presence_penalty": 2.1}, "presence_penalty must be between -2 and 2"),
+    ({"frequency_penalty": float("nan")}, "frequency_penalty"),
+    ({"repetition_penalty": 0}, "repetition_penalty must be above 0"),
+    ({"repetition_penalty": float("inf")}, "repetition_penalty"),
+    ({"logit_bias": {3: 101}}, "token 3 must be between"),
+    ({"logit_bias": {3: float("nan")}}, "token 3"),
+    ({"logit_bias": {"3": 1.0}}, "whole numbers"),
+    ({"logit_bias": {-3: 1.0}}, "whole numbers"),
+    ({"bad_words": "damn"}, "tuple of strings"),
+    ({"bad_words": (" ",)}, "bad word is empty"),
+    ({"bad_word_ids": ((),)}, "bad word is empty"),
+    ({"logprobs": -1}, "logprobs must be between 0 and 20"),
+    ({"logprobs": 21}, "logprobs must be between 0 and 20"),
 ]
 
 
@@ -58,6 +75,13 @@ PARAMS = [
 def test_sampling_values_out_of_range_are_refused(values: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         SamplingParams(**values)
+
+
+def test_a_bias_is_kept_by_id_and_parameters_stay_hashable() -> None:
+    params = SamplingParams(logit_bias={9: 1, 3: -2.5})
+    assert params.bias == params.logit_bias == ((3, -2.5), (9, 1))
+    assert params == SamplingParams(logit_bias=((9, 1), (3, -2.5))) == replace(params, max_tokens=256)
+    assert len({params, SamplingParams()}) == 2
 
 
 RAW = {

@@ -21,7 +21,7 @@ from tests.reference_sampler import Sampled, sample
 from tests.tiny_engine import NoStops, some_prompts, tiny_engine, tiny_target
 
 STOPS = frozenset(range(0, 120, 17))
-LENGTH = 20
+LENGTH = 14
 WARM = {"max_tokens": LENGTH, "temperature": 0.9, "seed": 40}
 CASES = {
     "greedy": SamplingParams(max_tokens=LENGTH),
@@ -31,7 +31,7 @@ CASES = {
     "top_k": SamplingParams(**WARM, top_k=6),
     "min_p": SamplingParams(**WARM, min_p=0.1),
     "max_tokens": SamplingParams(max_tokens=7),
-    "min_tokens": SamplingParams(max_tokens=LENGTH, min_tokens=11, stop_ids=(16, 80, 109)),
+    "min_tokens": SamplingParams(max_tokens=LENGTH, min_tokens=8, stop_ids=(22, 32)),
     "min_tokens-warm": SamplingParams(**WARM, min_tokens=LENGTH),
     "ignore_eos": SamplingParams(max_tokens=LENGTH, ignore_eos=True),
     "stop_ids": SamplingParams(max_tokens=LENGTH, ignore_eos=True, stop_ids=(77, 109)),
@@ -39,7 +39,7 @@ CASES = {
     "presence": SamplingParams(max_tokens=LENGTH, presence_penalty=2.0, ignore_eos=True),
     "frequency": SamplingParams(max_tokens=LENGTH, frequency_penalty=1.0, ignore_eos=True),
     "rewarded": SamplingParams(**WARM, frequency_penalty=-1.5, presence_penalty=-0.5, ignore_eos=True),
-    "repetition": SamplingParams(max_tokens=LENGTH, repetition_penalty=1.4, ignore_eos=True),
+    "repetition": SamplingParams(max_tokens=LENGTH, repetition_penalty=1.1, ignore_eos=True),
     "repetition-warm": SamplingParams(**WARM, repetition_penalty=0.7, ignore_eos=True),
     "logit_bias": SamplingParams(**WARM, logit_bias={3: 6.0, 50: -100, 119: 4.5}),
     "bad_words": SamplingParams(
@@ -57,7 +57,7 @@ CASES = {
         repetition_penalty=1.1,
         logit_bias={7: 3.0, 90: 2.0},
         bad_word_ids=((14,), (60, 61), (3, 8, 9)),
-        min_tokens=9,
+        min_tokens=7,
         logprobs=3,
     ),
 }
@@ -191,10 +191,29 @@ def test_the_cases_do_what_they_are_for(reference: dict[int, Sampled]) -> None:
         by_case[name].append(reference[request.id].tokens)
     assert len({str(answers) for answers in by_case.values()}) >= len(CASES) - 3
     for answer in by_case["min_tokens"]:
-        assert len(answer) >= 11
-        assert not {*STOPS, 16, 80, 109} & set(answer[:10])
+        assert len(answer) >= 8
+        assert not {*STOPS, 22, 32} & set(answer[:8])
     assert any(len(answer) < LENGTH for answer in by_case["stop"])
     assert all(14 not in answer for answer in by_case["bad_words"])
+
+
+@pytest.mark.parametrize("case", ["all", "min_tokens", "frequency", "logprobs-5"])
+def test_a_request_that_was_displaced_goes_on_as_if_nothing_had_been(reference: dict[int, Sampled], case: str) -> None:
+    request = next(each for each in requests() if each.params is CASES[case])
+    engine, told = tiny_engine(speculation(2), max_batch=1), []
+    engine.add(request, ending(request.params))
+    for step in range(200):
+        if step == 3:
+            urgent = Request(id=999, prompt=(4, 4), params=SamplingParams(max_tokens=5), seed=0, priority=-1)
+            engine.add(urgent, Ending(stop_ids=(), matcher=NoStops()))
+        told += [news for news in engine.step() if news.request == request.id]
+        if not engine.busy:
+            break
+    answer = told[-1].answer
+    assert answer is not None
+    assert answer.preemptions == 1
+    assert list(answer.tokens) == reference[request.id].tokens
+    assert_logprobs(answer.logprobs, reference[request.id], request.params)
 
 
 def test_nobody_who_asks_for_nothing_costs_an_operation(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import torch
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import speculation
 from slipstream.engine.engine import Engine
+from slipstream.flow.batch import Batch, Row
 from slipstream.flow.output import Answer
 from slipstream.kernels.reference import KEY_BLOCK
 from slipstream.runner.graphs import GraphedCycle
@@ -94,6 +95,17 @@ def test_sampled_companions_run_elsewhere_and_change_nothing() -> None:
     assert [each.tokens for each in run_all(engine, prompts, sampled)] == [each.tokens for each in expected]
 
 
+def test_batches_that_ask_for_more_than_an_argmax_run_elsewhere() -> None:
+    graphed = GraphedCycle(tiny_engine(speculation(3)).executor.cycle, max_batch=4, steps=3, capture=False)  # type: ignore[attr-defined]
+    row = Row(request=0, root_token=1, root_position=5, depth_limit=3, params=GREEDY, seed=0)
+    batch = Batch(cycle=0, rows=(row,), speculation=speculation(3))
+    assert graphed.covers(batch)
+    others = ({"presence_penalty": 1.0}, {"logit_bias": {1: 1.0}}, {"bad_word_ids": ((1,),)}, {"min_tokens": 2})
+    for more in (*others, {"logprobs": 0}, {"repetition_penalty": 1.2}, {"temperature": 1.0}):
+        asking = replace(row, params=replace(GREEDY, **more))
+        assert not graphed.covers(replace(batch, rows=(row, asking)))
+
+
 def test_a_context_that_outgrows_its_block_of_keys_goes_on() -> None:
     prompt = [[token % 120 for token in range(KEY_BLOCK - 20)]]
     params = SamplingParams(max_tokens=60)
@@ -131,8 +143,6 @@ def test_spare_places_hold_the_same_on_all_ranks() -> None:
 
 
 def test_a_batch_is_captured_in_the_smallest_shape_that_holds_it() -> None:
-    from slipstream.flow.batch import Batch, Row
-
     row = Row(request=0, root_token=1, root_position=KEY_BLOCK - 4, depth_limit=3, params=GREEDY, seed=0)
     for steps, num_keys in ((3, KEY_BLOCK), (4, 2 * KEY_BLOCK)):
         shape = shape_of(Batch(cycle=0, rows=(row,) * 3, speculation=speculation(steps)))

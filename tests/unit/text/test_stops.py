@@ -101,6 +101,15 @@ def test_a_special_tokens_text_stops_as_its_id_does() -> None:
     assert matcher.text == "ab"
 
 
+def test_a_stop_that_is_whole_too_early_is_none() -> None:
+    matcher = StopMatcher(TOKENIZER, ["ab"], min_tokens=5)
+    assert run(matcher, spelled("ababa")) is None
+    assert run(matcher, spelled("b")) == 0
+    assert (matcher.text, matcher.visible_text) == ("abab", "abab")
+    special = StopMatcher(TOKENIZER, [TURN], min_tokens=3)
+    assert run(special, TOKENIZER.encode(f"{TURN}{TURN}{TURN}a")) == 2
+
+
 def test_half_a_character_is_in_the_text_but_not_shown() -> None:
     matcher = StopMatcher(TOKENIZER, ["z"])
     ids = TOKENIZER.encode("a\u0d9e")[:-1]

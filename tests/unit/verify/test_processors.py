@@ -60,9 +60,7 @@ def contexts(num: int, generator: torch.Generator) -> tuple[list[list[int]], lis
 def opened(params: SamplingParams, prompt: list[int], answer: list[int], shard: Shard) -> History | None:
     """A history that has seen part of the answer before a preemption, and the rest since."""
     known = len(answer) // 2
-    found = open_history(
-        params, prompt=prompt, answered=answer[:known], stop_ids=STOPS, shard=shard, device=CPU
-    )
+    found = open_history(params, prompt=prompt, answered=answer[:known], stop_ids=STOPS, shard=shard, device=CPU)
     if found is not None:
         found.push(torch.tensor(answer[known:], dtype=torch.int64))
     return found
