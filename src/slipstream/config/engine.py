@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from slipstream.config.speculation import Speculation
 
 
+PAGE_SIZE = 16
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """Sizes of the engine; see serve/settle.py for how they are chosen."""
@@ -12,7 +15,7 @@ class EngineConfig:
     speculation: Speculation
     max_len: int  # prompt + answer, tokens
     max_batch: int = 16  # requests that run together
-    page_size: int = 16  # KV entries a page
+    page_size: int = PAGE_SIZE  # KV entries a page
     num_pages: int = 1024  # page 0 is scratch
     prefill_chunk: int = 512  # the fixed grid on which prompts are run
     prefix_cache: bool = True  # prompts that begin alike share pages

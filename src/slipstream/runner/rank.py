@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from slipstream.config.engine import EngineConfig
+from slipstream.config.engine import PAGE_SIZE, EngineConfig
 from slipstream.config.placement import LEADER_ALONE
 from slipstream.draft.checkpoint import LoadedDraft
 from slipstream.draft.eagle3 import Eagle3Draft
 from slipstream.flow.batch import Batch
 from slipstream.flow.orders import LoadTarget, MakePools, PlaceDraft, RankShare, Release, SetDelay, TellShare
-from slipstream.flow.request import Prefill
+from slipstream.flow.prefill import Prefill
 from slipstream.layers.attention import Attention
 from slipstream.layers.linear import Linear, packed_bytes
 from slipstream.models.decoder import Decoder
@@ -148,10 +148,16 @@ class Rank:
         with self._refusing("the KV pools", "lower --memory-fraction, --kv-gib or --max-len"):
             self._worker = Worker(config, self._target, self._draft, seat=seat, stamps=self.stamps)
 
-    def _prefill(self, work: Prefill) -> int:
-        first = self.worker.prefill(work)
-        self.ring.append(self.stamps.read()[0], Stage.PREFILL, request=work.request.id, token=first)
-        return first
+    def _prefill(self, work: Prefill) -> Any:
+        firsts = self.worker.prefill(work)
+        for chunk, first in zip(work.chunks, firsts, strict=True):
+            place = {
+                "request": chunk.request,
+                "position": chunk.stop,
+                "token": None if first is None else first.tokens[0],
+            }
+            self.ring.append(self.stamps.read()[0], Stage.PREFILL, **place)
+        return firsts
 
     def _step(self, batch: Batch) -> Any:
         runs = self.worker.step(batch)
@@ -187,7 +193,10 @@ class Rank:
 
     def _entry_bytes(self) -> int:
         assert self._target is not None, "LoadTarget comes first"
-        return _entry_bytes(self._target) + (0 if self._draft is None else _entry_bytes(self._draft.model))
+        if self._draft is None:
+            return _entry_bytes(self._target)
+        feature = self._draft.model.config.feature_size * self._target.norm.weight.element_size()
+        return _entry_bytes(self._target) + _entry_bytes(self._draft.model) + -(-feature // PAGE_SIZE)  # a page keeps one
 
 
 def _paths(world: World) -> tuple[tuple[int, str, float], ...]:
