@@ -19,6 +19,7 @@ from slipstream.parallel.launch import (
 )
 from slipstream.parallel.roll import Limits
 from slipstream.parallel.spot import launched_spot
+from slipstream.parallel.world import refuse_second_world
 from slipstream.runner.rank import Rank
 
 SPAWN, RAY = "spawn", "ray"
@@ -45,6 +46,7 @@ def open_executor(
         return RankExecutor(Rank(device, on_tensor=on_tensor))
     if spot is not None and spot.size != tp:
         raise ValueError(f"--tp {tp} contradicts the launcher, which started {spot.size} ranks; leave --tp out")
+    refuse_second_world()
     children: list[Child] = []
     if spot is None:
         _check_devices(tp, device)
