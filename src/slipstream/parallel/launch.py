@@ -128,10 +128,11 @@ def kill_children(children: Sequence[Child]) -> None:
 
 
 def end_children(children: Sequence[Child]) -> None:
-    """Wait a moment for each child, then kill it."""
+    """Wait a moment for all children together, then kill those that are left."""
+    ends = time.monotonic() + GOODBYE_S
     for child in children:
         try:
-            child.process.wait(GOODBYE_S)
+            child.process.wait(max(0.0, ends - time.monotonic()))
         except subprocess.TimeoutExpired:
             child.process.kill()
             child.process.wait()
