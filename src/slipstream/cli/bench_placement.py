@@ -125,7 +125,7 @@ def _numbers(name: str, text: str, kind: Callable, *, low: float, high: float) -
     except ValueError:
         raise ValueError(f"{name} is numbers with commas between them, not {text}") from None
     if any(not low <= each <= high for each in found):
-        raise ValueError(f"{name} {text}: each lies between {low:g} and {high:g}")
+        raise ValueError(f"{name} {text}: each lies between {low:.0f} and {high:.0f}")
     return found
 
 

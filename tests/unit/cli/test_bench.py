@@ -87,10 +87,3 @@ def test_a_limit_takes_built_in_prompts_across_the_tasks():
 def test_a_limit_takes_the_first_prompts_of_a_file(world: World):
     found = verb.chosen_prompts(Path(world.prompts), 2)
     assert [entry.prompt for entry in found] == list(PROMPTS[:2])
-
-
-def test_a_placement_that_cannot_be_is_named_by_the_option_that_asked_for_it(cli: Cli):
-    outcome = cli("bench", "placement", "--device", "cpu", "--shape", "tiny", "--placements", "1,3")
-    assert outcome.code == 2
-    assert "--placements 3 is not possible" in outcome.err
-    assert "use all, replicated or 1, 2" in outcome.err
