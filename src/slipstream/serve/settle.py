@@ -34,13 +34,17 @@ class Paths:
 
 
 def settle_paths(model: str, draft: str | None) -> Paths:
-    """Find the target and its draft; draft "auto" is the shipped one, if this model has one."""
-    model_path = resolve_model(model)
+    """Find the target and its draft; draft "auto" is the shipped one, if this model has one.
+
+    The paths are absolute: files are read again when the draft changes, on every rank, and this process may have gone
+    to another folder by then.
+    """
+    model_path = resolve_model(model).absolute()
     if draft is None:
         return Paths(model=model_path, draft=None)
     if draft == "auto":
         return Paths(model=model_path, draft=shipped_draft(short_name(Path(model))))
-    return Paths(model=model_path, draft=resolve_model(draft))
+    return Paths(model=model_path, draft=settle_draft_path(draft))
 
 
 def settle_device(device: str) -> torch.device:
@@ -162,8 +166,8 @@ def settle_draft_tp(draft_tp: str, tp: int, *, has_draft: bool) -> str:
 
 
 def settle_draft_path(draft: str) -> Path:
-    """Where a draft is."""
-    return resolve_model(draft)
+    """Where a draft is, whatever folder a rank is in."""
+    return resolve_model(draft).absolute()
 
 
 def settle_delay(microseconds: float, tp: int) -> float:
