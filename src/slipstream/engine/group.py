@@ -9,6 +9,7 @@ from slipstream.engine.executor import RankExecutor, Ranks
 from slipstream.engine.follow import follow
 from slipstream.engine.join import lead
 from slipstream.engine.ray import open_ray_ranks
+from slipstream.parallel.channel import refuse_second_group
 from slipstream.parallel.launch import (
     Child,
     follower_command,
@@ -56,6 +57,7 @@ def open_executor(
         children = spawn(spot, command or follower_command())
     else:
         store = open_store(spot)
+        refuse_second_group(store)
     try:
         return lead(spot, store, device, limits=limits, on_tensor=on_tensor, children=children)
     except BaseException:

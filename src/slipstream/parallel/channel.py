@@ -88,6 +88,19 @@ class Follower:
         self._connection.close()
 
 
+def refuse_second_group(store: dist.Store) -> None:
+    """Look whether the ranks that a launcher started have met before: they served that engine, and have ended.
+
+    Raises:
+        ValueError: they have.
+    """
+    if store.check([KEY]):
+        raise ValueError(
+            "the ranks that the launcher started serve one engine, and this process has made one already; change it"
+            " with reconfigure, or start without the launcher, with --tp"
+        )
+
+
 def open_leader(spot: Spot, store: dist.Store, *, lost: Callable[[], str | None]) -> Leader:
     """Wait for every other rank; lost says in a sentence which one will never come, or None.
 
