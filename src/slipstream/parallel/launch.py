@@ -205,8 +205,10 @@ def join(
 
 
 def follower_command() -> list[str]:
-    """What a spawned rank runs."""
-    return [sys.executable, "-m", "slipstream.engine.follow"]
+    """What a spawned rank runs: slipstream from where it is, and no module that lies in the folder by chance."""
+    root = str(Path(__file__).parents[2])
+    script = f"import sys; sys.path.append({root!r}); from slipstream.engine.follow import main; main()"
+    return [sys.executable, "-P", "-c", script]
 
 
 def _start(watchdog: Watchdog) -> None:
