@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 import slipstream
-from slipstream.cli.ranks import show_start
+from slipstream.cli.ranks import show_start, show_trial
 from slipstream.config.sampling import SamplingParams
 from slipstream.telemetry.progress import BYTES, progress
 from slipstream.weights.shipped import shipped_draft, short_name
@@ -183,7 +183,7 @@ class SamplingOptions:
 def load(model: str, draft: str | None, **settings: Any) -> "slipstream.LLM":
     """Load a model, with a bar on a terminal."""
     with progress("Loading", None, unit=BYTES) as meter:
-        llm = slipstream.LLM(model, draft=draft, on_load=meter.advance, **settings)
+        llm = slipstream.LLM(model, draft=draft, on_load=meter.advance, on_trial=show_trial, **settings)
     show_start(llm)
     return llm
 

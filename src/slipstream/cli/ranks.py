@@ -38,6 +38,11 @@ def show_start(llm: "slipstream.LLM") -> None:
         _say(f"all-reduce: {ways}")
 
 
+def show_trial(placement: object) -> None:
+    """Say which placement is being timed."""
+    _say(f"timing the draft's placement: {placement}")
+
+
 def trials_table(choice: Any) -> Table:
     """What `--draft-tp auto` timed; the row that was kept is marked."""
     rows = []

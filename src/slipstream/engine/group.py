@@ -1,5 +1,6 @@
 """Bring a group of ranks up: rank 0 starts or finds the others, then all meet and make their groups."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -17,6 +18,7 @@ from slipstream.parallel.launch import (
     local_spot,
     open_store,
     spawn,
+    threads_each,
 )
 from slipstream.parallel.roll import Limits
 from slipstream.parallel.spot import launched_spot
@@ -55,9 +57,11 @@ def open_executor(
         store = open_store(spot)
         spot = replace(spot, port=store.port)
         children = spawn(spot, command or follower_command())
+        if device.type == "cpu":  # as many threads as each of them
+            torch.set_num_threads(int(threads_each(tp, os.environ)))
     else:
         store = open_store(spot)
-        refuse_second_group(store)
+        refuse_second_group(spot, store)
     try:
         return lead(spot, store, device, limits=limits, on_tensor=on_tensor, children=children)
     except BaseException:

@@ -18,6 +18,7 @@ class Spot:
     address: str  # of rank 0
     port: int  # of the store in which the ranks meet; 0 = rank 0 takes a free one
     store_is_elsewhere: bool = False  # torchrun's agent keeps the store
+    attempt: int = 0  # how often the launcher has restarted the group; its store remembers earlier ones
 
     def environment(self) -> dict[str, str]:
         """The variables that tell another process its spot."""
@@ -55,6 +56,7 @@ def launched_spot(environment: Mapping[str, str] = os.environ) -> Spot | None:
         address=environment["MASTER_ADDR"],
         port=_number(environment, "MASTER_PORT"),
         store_is_elsewhere=environment.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True",
+        attempt=_number(environment, "TORCHELASTIC_RESTART_COUNT"),
     )
 
 

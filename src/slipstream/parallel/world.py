@@ -58,7 +58,7 @@ def open_world(
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(
         backend,
-        store=store,
+        store=dist.PrefixStore(f"attempt{spot.attempt}", store),
         rank=spot.rank,
         world_size=spot.size,
         timeout=COLLECTIVES_TIMEOUT,

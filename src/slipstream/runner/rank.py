@@ -174,7 +174,7 @@ class Rank:
         """Too little memory is said in a sentence, on whichever rank it happens."""
         try:
             yield
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, MemoryError):
             raise ValueError(
                 f"{what} does not fit into the memory of {self.device} on rank {self.world.rank}; {remedy}"
             ) from None

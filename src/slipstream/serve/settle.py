@@ -13,7 +13,7 @@ from slipstream.config.engine import EngineConfig
 from slipstream.config.model import ModelConfig
 from slipstream.config.placement import LEADER_ALONE, placement
 from slipstream.config.speculation import Speculation, speculation
-from slipstream.flow.orders import PlaceDraft
+from slipstream.flow.orders import LoadTarget, PlaceDraft
 from slipstream.parallel.roll import Limits
 from slipstream.parallel.spot import launched_spot
 from slipstream.weights.shipped import shipped_draft, short_name
@@ -113,6 +113,11 @@ def settle_engine(
         max_batch=max_batch,
         synthetic_accept_length=synthetic_accept_length,
     )
+
+
+def settle_target(path: Path, config: ModelConfig, dtype: torch.dtype, max_len: int) -> LoadTarget:
+    """The target as it is to be loaded."""
+    return LoadTarget(config=config, path=str(path), dtype=dtype_name(dtype), max_position=max_len)
 
 
 def settle_draft(path: Path | None, dtype: str, target: torch.dtype, convention: str) -> PlaceDraft:

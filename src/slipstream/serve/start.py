@@ -1,12 +1,13 @@
 """Start an engine: bring the ranks up, load, place the draft, share out the memory; in this order."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from slipstream.config.draft import CaptureConvention
 from slipstream.config.engine import EngineConfig
-from slipstream.config.placement import LEADER_ALONE, REPLICATED, placement
+from slipstream.config.placement import LEADER_ALONE, REPLICATED, Placement, placement
 from slipstream.config.speculation import Speculation
 from slipstream.draft.checkpoint import read_draft_config
 from slipstream.engine.engine import Engine
@@ -31,6 +32,7 @@ class Wanted:
     budget: Budget
     strict_memory_balance: bool = False
     delay_us: float = 0.0  # of every collective
+    on_trial: Callable[[Placement], None] = lambda placement: None  # told of each placement that `auto` times
 
 
 @dataclass(slots=True, kw_only=True)
@@ -170,7 +172,15 @@ def place(
         draft = replace(draft, placement=placement(draft_tp, tp))
     else:
         vocab_size = wanted.target.config.vocab_size
-        choice = choose_placement(executor, draft, wanted.config, vocab_size=vocab_size, clock=Clock(), tp=tp)
+        choice = choose_placement(
+            executor,
+            draft,
+            wanted.config,
+            vocab_size=vocab_size,
+            clock=Clock(),
+            tp=tp,
+            on_trial=wanted.on_trial,
+        )
         draft = replace(draft, placement=choice.placement)
     executor.order(draft)
     return draft, choice
