@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -194,6 +195,43 @@ def close_and_ask(plan: Plan, notes: Notes) -> None:
     llm.close()
 
 
+def start_again(plan: Plan, notes: Notes) -> None:
+    """Another LLM: beside one, which is refused; after one was closed, on another thread; after one was lost."""
+    from slipstream.parallel.watchdog import GroupError
+
+    llm = load(plan, notes)
+    wanted, began = generate(llm), time.monotonic()
+    try:
+        load(plan, notes)
+    except ValueError as error:
+        refusal = str(error)
+    refused_s = time.monotonic() - began
+    closer = threading.Thread(target=llm.close)
+    closer.start()
+    closer.join()
+    llm = load(plan, notes)
+    found = [generate(llm)]
+    llm.engine.executor.membership.children[0].process.kill()
+    try:
+        generate(llm, plan.max_tokens)
+    except GroupError:
+        llm = load(plan, notes)
+        found.append(generate(llm))
+    notes.write("found", [refusal, refused_s, [wanted, wanted] == found])
+
+
+def stop_an_answer(plan: Plan, notes: Notes) -> None:
+    """The user presses Ctrl-C in the middle of a cycle, and asks again."""
+    llm = load(plan, notes)
+    wanted = generate(llm, plan.max_tokens)
+    notes.write("interrupt me")
+    try:
+        while True:
+            generate(llm, plan.max_tokens)
+    except KeyboardInterrupt:
+        notes.write("found", [wanted, generate(llm, plan.max_tokens)])
+
+
 def forget(plan: Plan, notes: Notes) -> None:
     """The user drops the LLM and goes on."""
     llm = load(plan, notes)
@@ -212,7 +250,8 @@ def command_line(plan: Plan, notes: Notes) -> None:
 
 
 SCRIPTS: dict[str, Callable[[Plan, Notes], None]] = {
-    each.__name__: each for each in (answer, answer_again, stumble, close_and_ask, forget, command_line)
+    each.__name__: each
+    for each in (answer, answer_again, stumble, close_and_ask, start_again, stop_an_answer, forget, command_line)
 }
 
 

@@ -1,5 +1,6 @@
 """A group of two ranks and a tiny model: what ends it, what does not, and what it leaves behind."""
 
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,28 @@ def test_a_closed_engine_says_that_it_is_closed(start: Start) -> None:
     assert group.note("found") == ["GroupError", "this engine was closed; make another"]
     group.wait(None, SLACK_S)
     assert group.codes == {0: 0, 1: 0}
+
+
+def test_ctrl_c_stops_an_answer_and_the_group_goes_on(start: Start) -> None:
+    group = start(script="stop_an_answer")
+    group.note("interrupt me")
+    time.sleep(0.3)
+    group.interrupt()
+    wanted, found = group.note("found")
+    assert found == wanted
+    group.wait(None, SLACK_S)
+    assert group.codes == {0: 0, 1: 0}
+    assert group.sentences() == []
+
+
+def test_another_engine_can_follow_one_that_was_closed_or_lost_but_not_stand_beside_one(start: Start) -> None:
+    group = start(script="start_again")
+    refusal, refused_s, same = group.note("found")
+    assert "close the engine that has ranks before making another" in refusal
+    assert refused_s < 5
+    assert same
+    group.leader.wait(SLACK_S)
+    assert group.codes.get(0) in (0, None)
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from slipstream.cli.options import DEFAULT_MODEL, SHIPPED, load, refuse_without_
 from slipstream.cli.pull import pull_known
 from slipstream.cli.results import print_acceptance, print_cpu
 from slipstream.config.sampling import SamplingParams
+from slipstream.parallel.spot import launched_spot
 from slipstream.serve.llm import LLM
 from slipstream.telemetry.progress import progress
 from slipstream.text.prompts import PromptEntry, builtin_prompts, read_prompts
@@ -51,6 +52,8 @@ def acceptance(
 ) -> None:
     """Accept length over a set of prompts, for each draft and temperature."""
     entries, temperatures = chosen_prompts(prompts, limit), temperature or [0.0]
+    if len(draft or ()) > 1 and launched_spot() is not None:
+        raise ValueError("a launcher's ranks serve one draft; give one --draft, or start without torchrun")
     record(out)
     all_params = [SamplingParams(max_tokens=max_tokens, temperature=each, seed=seed) for each in temperatures]
     rows: list[dict[str, Any]] = []

@@ -15,7 +15,7 @@ from slipstream.bench.shapes import full_shape
 from slipstream.cli.placement_tables import print_found
 from slipstream.config.draft import DraftConfig
 from slipstream.config.model import ModelConfig
-from slipstream.config.placement import placement, placements
+from slipstream.config.placement import REPLICATED, Placement, placement, placements
 from slipstream.config.speculation import MAX_STEPS
 from slipstream.engine.executor import RankExecutor
 from slipstream.engine.group import open_executor
@@ -43,12 +43,12 @@ class Models:
 
 
 def bench_placement(
-    shape: Annotated[str | None, typer.Option(help=f"Random weights of this shape; {DEFAULT_SHAPE}.")] = None,
+    shape: Annotated[str | None, typer.Option(help=f"Random weights; {DEFAULT_SHAPE} if left out.")] = None,
     model: Annotated[str | None, typer.Option(help="A checkpoint instead; needs --draft.")] = None,
     draft: Annotated[str | None, typer.Option(help="Folder of its draft.")] = None,
     tp: Annotated[int, typer.Option(min=1, help="Ranks the target is cut over.")] = 2,
     steps: Annotated[str, typer.Option(help="Draft forwards a cycle; 0 is plain decoding.")] = "0,1,3,5",
-    where: Annotated[str, typer.Option("--placements", help="all, or some of 1, 2, .., replicated.")] = "all",
+    where: Annotated[str, typer.Option("--placements", help="all, or some of 1, 2, ..., replicated.")] = "all",
     inject_us: Annotated[str, typer.Option(help="Microseconds added to every collective.")] = "0,25,50,100,500",
     batch: Annotated[str, typer.Option(help="Requests that run together.")] = "1,4,16",
     cycles: Annotated[int, typer.Option(min=2, help="Timed of each point and round.")] = 16,
@@ -67,7 +67,7 @@ def bench_placement(
         draft=order,
         vocab_size=models.config.vocab_size,
         steps=tuple(sorted(set(_numbers("--steps", steps, int, low=0, high=MAX_STEPS)))),
-        placements=placements(tp) if where == "all" else tuple(placement(each, tp) for each in where.split(",")),
+        placements=_places(where, tp),
         inject_us=tuple(sorted(set(_numbers("--inject-us", inject_us, float, low=0, high=1e6)))),
         batches=tuple(_numbers("--batch", batch, int, low=1, high=256)),
         acceptance=tuple(_numbers("--acceptance", acceptance, float, low=0, high=1)),
@@ -107,6 +107,13 @@ def _chosen(shape: str | None, model: str | None, draft: str | None) -> Models:
     )
 
 
+def _places(where: str, tp: int) -> tuple[Placement, ...]:
+    if where == "all":
+        return placements(tp)
+    words = f"all, {REPLICATED}"
+    return tuple(placement(each.strip(), tp, option="--placements", words=words) for each in where.split(","))
+
+
 def _numbers(name: str, text: str, kind: Callable, *, low: float, high: float) -> list:
     """Read `1,4,16`.
 
@@ -118,7 +125,7 @@ def _numbers(name: str, text: str, kind: Callable, *, low: float, high: float) -
     except ValueError:
         raise ValueError(f"{name} is numbers with commas between them, not {text}") from None
     if any(not low <= each <= high for each in found):
-        raise ValueError(f"{name} {text}: each lies between {low:g} and {high:g}")
+        raise ValueError(f"{name} {text}: each lies between {low:.0f} and {high:.0f}")
     return found
 
 

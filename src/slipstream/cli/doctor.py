@@ -10,6 +10,7 @@ import typer
 
 from slipstream.cli.show import stdout_console, table
 from slipstream.config.hf import model_config
+from slipstream.config.placement import REPLICATED, placement
 from slipstream.doctor.collectives import CollectiveRow, DraftPlacement, DraftShape, Placing
 from slipstream.doctor.latency import CPU_SETTINGS, CUDA_SETTINGS, DEFAULT, Health, Latency, Setting, probe
 from slipstream.doctor.links import slowest_kind
@@ -28,9 +29,7 @@ def nccl(
     model: Annotated[str | None, typer.Option(help="Directory, .gguf file or pulled name.")] = None,
     shape: Annotated[str | None, typer.Option(help=f"A known shape instead; {DEFAULT_SHAPE} if left out.")] = None,
     steps: Annotated[int, typer.Option(min=1, max=16, help="Draft forwards a cycle.")] = 3,
-    draft_tp: Annotated[
-        int | None, typer.Option(min=1, help="Ranks the draft is cut over; whole on every rank if left out.")
-    ] = None,
+    draft_tp: Annotated[str, typer.Option(help="Ranks the draft is cut over, or replicated.")] = REPLICATED,
     device: Annotated[str, typer.Option(help="cuda, or cpu to try it over gloo.")] = "cuda",
     timeout: Annotated[float, typer.Option(min=1, help="Seconds after which a setting counts as hung.")] = 120.0,
     json_file: Annotated[Path | None, typer.Option("--json", help="File for the whole report.")] = None,
@@ -38,9 +37,8 @@ def nccl(
     """The links between the GPUs, the latency of an all-reduce under each setting, and what to set."""
     target = chosen_shape(model, shape)
     tp = settled_tp(tp, device=device)
-    if draft_tp is not None and tp % draft_tp:
-        raise ValueError(f"a draft over {draft_tp} ranks does not fit into {tp}; use a divisor of {tp}")
-    kind = DraftPlacement.REPLICATED if draft_tp is None else DraftPlacement.SHARDED
+    draft = placement(draft_tp, tp, words=REPLICATED)
+    kind = DraftPlacement.REPLICATED if draft.replicated else DraftPlacement.SHARDED
     with progress("Probing", len(CPU_SETTINGS if device == "cpu" else CUDA_SETTINGS), unit="settings") as meter:
 
         def measure(setting: Setting, sizes: Sequence[int]) -> Latency:
@@ -55,7 +53,7 @@ def nccl(
             tp=tp,
             device=device,
             draft=DraftShape(hidden_size=target.hidden_size),
-            placing=Placing(kind=kind, ranks=draft_tp or 1),
+            placing=Placing(kind=kind, ranks=draft.ranks),
             steps=steps,
             measure=measure,
         )
@@ -108,13 +106,14 @@ def print_report(report: NcclReport) -> None:
     console.print(f"\nall-reduce over {report.tp} ranks, us, by rows of {report.shape} (the slowest rank counts)")
     rows = [latency_row(each, len(report.rows)) for each in report.latencies]
     console.print(table(["setting", *map(_rows_label, report.rows)], rows))
-    console.print("in a message, KB: " + ", ".join(f"{size / 1024:g}" for size in report.sizes))
+    console.print("bytes of a message: " + ", ".join(f"{size:,}" for size in report.sizes))
     for each in report.latencies:
         if each.reason:
             console.print(f"{each.setting.name}: {each.health.value}: {each.reason}")
     num_plain = sum(row.count for row in report.plain)
     console.print(f"\ncollectives of a cycle of {report.steps} steps (a plain decode step has {num_plain})")
-    console.print(table(["name", "stage", "operation", "count", "KB each", "ranks"], collective_rows(report.cycle)))
+    columns = ["name", "stage", "operation", "count", "bytes each", "ranks"]
+    console.print(table(columns, collective_rows(report.cycle), texts=["stage", "operation"]))
     for line in advice_lines(report):
         console.print(line)
 
@@ -142,10 +141,7 @@ def latency_row(latency: Latency, num_sizes: int) -> list[str]:
 
 def collective_rows(rows: tuple[CollectiveRow, ...]) -> list[list[str]]:
     """The cycle's table with its sum."""
-    found = [
-        [each.name, each.stage, each.op, str(each.count), f"{each.num_bytes / 1024:.3g}", str(each.ranks)]
-        for each in rows
-    ]
+    found = [[each.name, each.stage, each.op, str(each.count), f"{each.num_bytes:,}", str(each.ranks)] for each in rows]
     return [*found, ["all", "", "", str(sum(each.count for each in rows)), "", ""]]
 
 

@@ -50,7 +50,9 @@ class Verb:
 VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
     "generate": Verb(module="generate", function="generate", help="Answer a prompt or a file of prompts."),
     "chat": Verb(module="chat", function="chat", help="Talk with a model; accepted draft tokens are tinted."),
-    "demo": Verb(module="demo", function="demo", help="Watch a real model answer, plainly and speculatively."),
+    "demo": Verb(
+        module="demo", function="demo", help="Watch a real model answer, plainly and speculatively.", alone=True
+    ),
     "pull": Verb(module="pull", function="pull", help="Bring a model to this machine.", alone=True),
     "train": Verb(module="train", function="train", help="Train a draft for a model.", alone=True),
     "bench": {

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 import slipstream
-from slipstream.cli.ranks import show_start
+from slipstream.cli.ranks import show_start, show_trial
 from slipstream.config.sampling import SamplingParams
 from slipstream.telemetry.progress import BYTES, progress
 from slipstream.weights.shipped import shipped_draft, short_name
@@ -30,7 +30,7 @@ class ModelOptions:
     model: Annotated[str | None, _option("Directory, .gguf file, pulled name or hub id.", MODEL)] = None
     draft: Annotated[str | None, _option("The same for the draft; the shipped one if left out.", MODEL)] = None
     no_draft: Annotated[bool, _option("Decode plainly.", MODEL, "--no-draft")] = False
-    device: Annotated[str, _option("auto, cpu, cuda or cuda:N.", MODEL)] = "auto"
+    device: Annotated[str, _option("auto, cpu, cuda; or cuda:N, for one rank.", MODEL)] = "auto"
     dtype: Annotated[str, _option("auto, float32, bfloat16 or float16.", MODEL)] = "auto"
     max_len: Annotated[int | None, _option("Tokens of prompt and answer; the model's context if left out.", MODEL)] = (
         None
@@ -49,7 +49,7 @@ class ModelOptions:
     topk: Annotated[int | None, _option("Branches a node; 1, a chain, if left out.", SPECULATION)] = None
     draft_tokens: Annotated[int | None, _option("Nodes verified a cycle, without the root.", SPECULATION)] = None
     tp: Annotated[int | None, _option("Ranks the target is cut over; a launcher's, else 1.", RANKS)] = None
-    draft_tp: Annotated[str, _option("Ranks the draft is cut over, replicated, or auto: times all.", RANKS)] = "auto"
+    draft_tp: Annotated[str, _option("Ranks the draft is cut over; replicated; auto times all.", RANKS)] = "auto"
     draft_dtype: Annotated[str, _option("auto (the target's), float32, bfloat16 or float16.", RANKS)] = "auto"
     executor: Annotated[str, _option("spawn (or torchrun's ranks), or ray.", RANKS)] = "spawn"
     strict_memory_balance: Annotated[
@@ -60,7 +60,7 @@ class ModelOptions:
         float, _option("Delay every all-reduce, gather and broadcast by this, on the device.", RANKS)
     ] = 0.0
     synthetic_accept_length: Annotated[
-        float | None, _option("Decree the accept length, to time cycles; answers are no answers then.", RANKS)
+        float | None, _option("Decree the accept length, to time cycles; answers mean nothing then.", RANKS)
     ] = None
     prefix_cache: Annotated[
         bool, _option("Prompts that begin alike share what was computed.", MODEL, "--prefix-cache/--no-prefix-cache")
@@ -230,7 +230,7 @@ def _bias_pair(given: str) -> tuple[int, float]:
 def load(model: str, draft: str | None, **settings: Any) -> "slipstream.LLM":
     """Load a model, with a bar on a terminal."""
     with progress("Loading", None, unit=BYTES) as meter:
-        llm = slipstream.LLM(model, draft=draft, on_load=meter.advance, **settings)
+        llm = slipstream.LLM(model, draft=draft, on_load=meter.advance, on_trial=show_trial, **settings)
     show_start(llm)
     return llm
 

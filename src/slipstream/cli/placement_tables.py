@@ -90,7 +90,7 @@ def load_table(loads: Mapping[Case, Load]) -> Table:
         rows.append(
             [_name(case), str(load.num_collectives), str(load.num_drafting), f"{load.weight_bytes / 1e6:.1f}", names]
         )
-    return table(("placement, K", "collectives", "of drafting", "MB", "by name"), rows)
+    return table(("placement, K", "collectives", "of drafting", "MB", "by name"), rows, texts=["by name"])
 
 
 def arithmetic_lines(found: Found, beside: str) -> list[str]:

@@ -32,9 +32,15 @@ def show_start(llm: "slipstream.LLM") -> None:
         console.print(trials_table(started.choice))
     shares = llm.shares()
     console.print(shares_table(shares))
+    _say(f"{llm.tp} ranks were up after {llm.load_s:.1f} s")
     if shares[0].all_reduce:
         ways = ", ".join(f"{size:,} bytes {way} {us:.1f} us" for size, way, us in shares[0].all_reduce)
         _say(f"all-reduce: {ways}")
+
+
+def show_trial(placement: object) -> None:
+    """Say which placement is being timed."""
+    _say(f"timing the draft's placement: {placement}")
 
 
 def trials_table(choice: Any) -> Table:
@@ -45,15 +51,17 @@ def trials_table(choice: Any) -> Table:
         word = ("tie, kept as the smaller" if choice.tied else "kept") if kept else trial.obstacle
         times = ["-", "-"] if trial.obstacle else [f"{trial.cycle_s * 1e3:.2f}", f"{trial.spread_s * 1e3:.2f}"]
         rows.append([str(trial.placement), *times, word])
-    return table(["draft placement", "cycle ms", "quartiles apart ms", ""], rows)
+    return table(["draft placement", "cycle ms", "quartiles apart ms", ""], rows, texts=[""])
 
 
 def shares_table(shares: Sequence[Any]) -> Table:
-    """What every rank holds, in MiB, and the shapes of its shards of the draft."""
+    """What every rank holds, in MiB, and the shapes of its shards of the draft, each list of them once."""
     rows = []
+    first: dict[str, int] = {}  # rank, by shapes
     for share in shares:
         shapes = ", ".join(f"{name} {'x'.join(map(str, shape))}" for name, shape in share.shards)
         shapes += " (the target's)" if share.shares_embedding else ""
+        same = first.setdefault(shapes, share.rank)
         rows.append(
             [
                 str(share.rank),
@@ -62,10 +70,11 @@ def shares_table(shares: Sequence[Any]) -> Table:
                 f"{share.draft_bytes / MIB:.1f}",
                 f"{share.kv_bytes / MIB:.1f}",
                 PARTS.get(share.draft_group, f"1/{share.draft_group}"),
-                shapes,
+                f"as rank {same}" if shapes and same != share.rank else shapes,
             ]
         )
-    return table(["rank", "device", "target MiB", "draft MiB", "KV MiB", "draft", "its shards"], rows)
+    columns = ["rank", "device", "target MiB", "draft MiB", "KV MiB", "draft", "its shards"]
+    return table(columns, rows, texts=["device", "draft", "its shards"])
 
 
 def shares_rows(shares: Sequence[Any]) -> list[dict[str, Any]]:

@@ -93,13 +93,13 @@ def total(completions: Sequence[Completion]) -> Statistics:
     return found
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A table whose first column is text and whose others are numbers; headings wrap to what stands below them."""
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, texts: Sequence[str] = ()) -> Table:
+    """A table whose first column and `texts` are words, the others numbers; headings wrap to what stands below them."""
     found = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for place, column in enumerate(columns):
         width = max(len(row[place]) for row in rows)
         lines = textwrap.wrap(column, max(width, *map(len, re.split(r"(?<=-)| ", column))))
-        found.add_column("\n".join(lines), justify="left" if place == 0 else "right")
+        found.add_column("\n".join(lines), justify="left" if place == 0 or column in texts else "right")
     for row in rows:
         found.add_row(*row)
     return found

@@ -33,8 +33,8 @@ def placements(tp: int) -> tuple[Placement, ...]:
     return cut if tp == 1 else (*cut, Placement(ranks=1, replicated=True))
 
 
-def placement(text: str, tp: int) -> Placement:
-    """Read `--draft-tp`: a number of ranks, or `replicated`.
+def placement(text: str, tp: int, *, option: str = "--draft-tp", words: str = f"auto, {REPLICATED}") -> Placement:
+    """Read `--draft-tp`: a number of ranks, or `replicated`. option, words: for the sentence that refuses another.
 
     Raises:
         ValueError: neither, or a number that does not divide tp; the possible ones are named.
@@ -44,7 +44,7 @@ def placement(text: str, tp: int) -> Placement:
     legal = [each.ranks for each in placements(tp) if not each.replicated]
     if not text.isdecimal() or int(text) not in legal:
         raise ValueError(
-            f"--draft-tp {text} is not possible beside a target cut over {tp};"
-            f" use auto, replicated or {', '.join(map(str, legal))}"
+            f"{option} {text} is not possible beside a target cut over {tp};"
+            f" use {words} or {', '.join(map(str, legal))}"
         )
     return Placement(ranks=int(text))

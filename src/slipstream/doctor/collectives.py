@@ -33,7 +33,7 @@ class DraftShape:
 
     hidden_size: int
     num_layers: int = 1
-    shares_embedding: bool = True  # with the target, whose table is cut over all its ranks
+    shares_embedding: bool = True  # with the target, whose table is cut over all its ranks, where the draft is too
     topk: int = 1
     draft_tokens: int | None = None  # None: a chain, as many as steps
 
@@ -75,7 +75,7 @@ def _draft(draft: DraftShape, placing: Placing, steps: int, tp: int, *, nodes: i
     """A step's collectives, steps times, then the tree for those who did not draft it."""
     hidden, width = draft.hidden_size * ELEMENT_BYTES * draft.topk, placing.ranks
     found: list[CollectiveRow] = []
-    if draft.shares_embedding:
+    if draft.shares_embedding and placing.kind is DraftPlacement.SHARDED and width == tp:
         found.append(_row("draft", "draft", "all_reduce", "embedding", steps, hidden, tp))
     if placing.kind is DraftPlacement.SHARDED and width > 1:
         layers = steps * draft.num_layers

@@ -5,9 +5,11 @@ meet in the collectives, so no answer is waited for. Orders about models and mem
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from slipstream.config.speculation import Speculation
+from slipstream.engine.interrupt import interrupts_wait
 from slipstream.flow.batch import Batch
 from slipstream.flow.orders import LoadTarget, MakePools, PlaceDraft, RankShare, Release, SetDelay, TellShare
 from slipstream.flow.output import Run
@@ -124,6 +126,21 @@ class RankExecutor:
             return [self.rank.carry_out(order)]
         if self._closed:
             raise GroupError(self.membership.watchdog.failure or "this engine was closed; make another")
+        if isinstance(order, ANSWERED):  # it may take minutes, and ends the group
+            return self._told(order)
+        with interrupts_wait():
+            return self._told(order)
+
+    def close(self) -> None:
+        """End the group in peace; a second call does nothing."""
+        if self.membership is not None and not self._closed:
+            self._closed = True
+            self.rank.close()
+            self.membership.leave()
+            close_world()
+
+    def _told(self, order: object) -> Sequence[Any]:
+        assert self.membership is not None, "a group is told"
         assert self.membership.leader is not None, "rank 0 leads"
         try:
             self.membership.leader.tell(order)
@@ -134,14 +151,6 @@ class RankExecutor:
             if isinstance(error, ValueError) and isinstance(order, ANSWERED):
                 raise  # every rank has answered, and waits for the next order
             raise self._blame(error) from error
-
-    def close(self) -> None:
-        """End the group in peace; a second call does nothing."""
-        if self.membership is not None and not self._closed:
-            self._closed = True
-            self.rank.close()
-            self.membership.leave()
-            close_world()
 
     def _answered(self, order: object) -> list[Any]:
         assert self.membership is not None, "a group answers"
@@ -156,11 +165,15 @@ class RankExecutor:
         """The group is beyond help: say why, and let nothing of it live on."""
         assert self.membership is not None, "one rank alone keeps its exceptions"
         self._closed = True
-        watchdog = self.membership.watchdog
+        watchdog, ending = self.membership.watchdog, error
         if isinstance(error, KeyboardInterrupt):
             watchdog.announce_interruption()
-            return error
-        return watchdog.blame(error)
+        else:
+            ending = watchdog.blame(error)
+        if self.rank.device.type == "cpu":  # NCCL's groups would wait for the dead
+            with suppress(RuntimeError):
+                close_world()  # so that this process can make another engine
+        return ending
 
 
 def _attempt(rank: Rank, order: object) -> tuple[Any, str | None]:

@@ -1,6 +1,6 @@
 """A rank other than 0: join the group, then do what rank 0 says until it says goodbye.
 
-`python -m slipstream.engine.follow` is what spawned ranks run; under torchrun every rank but 0 comes here too.
+`main` is what spawned ranks run; under torchrun every rank but 0 comes here too.
 """
 
 import signal

@@ -1,5 +1,6 @@
 """Bring a group of ranks up: rank 0 starts or finds the others, then all meet and make their groups."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from slipstream.engine.executor import RankExecutor, Ranks
 from slipstream.engine.follow import follow
 from slipstream.engine.join import lead
 from slipstream.engine.ray import open_ray_ranks
+from slipstream.parallel.channel import refuse_second_group
 from slipstream.parallel.launch import (
     Child,
     follower_command,
@@ -16,9 +18,11 @@ from slipstream.parallel.launch import (
     local_spot,
     open_store,
     spawn,
+    threads_each,
 )
 from slipstream.parallel.roll import Limits
 from slipstream.parallel.spot import launched_spot
+from slipstream.parallel.world import refuse_second_world
 from slipstream.runner.rank import Rank
 
 SPAWN, RAY = "spawn", "ray"
@@ -45,6 +49,7 @@ def open_executor(
         return RankExecutor(Rank(device, on_tensor=on_tensor))
     if spot is not None and spot.size != tp:
         raise ValueError(f"--tp {tp} contradicts the launcher, which started {spot.size} ranks; leave --tp out")
+    refuse_second_world()
     children: list[Child] = []
     if spot is None:
         _check_devices(tp, device)
@@ -52,8 +57,11 @@ def open_executor(
         store = open_store(spot)
         spot = replace(spot, port=store.port)
         children = spawn(spot, command or follower_command())
+        if device.type == "cpu":  # as many threads as each of them
+            torch.set_num_threads(int(threads_each(tp, os.environ)))
     else:
         store = open_store(spot)
+        refuse_second_group(spot, store)
     try:
         return lead(spot, store, device, limits=limits, on_tensor=on_tensor, children=children)
     except BaseException:

@@ -46,15 +46,27 @@ class _NoStops:
 
 
 def choose_placement(
-    executor: Ranks, order: PlaceDraft, config: EngineConfig, *, vocab_size: int, clock: Clock, tp: int
+    executor: Ranks,
+    order: PlaceDraft,
+    config: EngineConfig,
+    *,
+    vocab_size: int,
+    clock: Clock,
+    tp: int,
+    on_trial: Callable[[Placement], None] = lambda placement: None,
 ) -> Choice:
     """Try every placement beside a target of `tp` ranks; the draft is left wherever it was tried last.
+
+    on_trial is told of each before it is timed.
 
     Raises:
         ValueError: none can be used; the reason of the first.
     """
-    orders = [replace(order, placement=each) for each in placements(tp)]
-    trials = [_attempt(executor, each, config, vocab_size=vocab_size, clock=clock) for each in orders]
+    trials = []
+    for each in placements(tp):
+        on_trial(each)
+        placed = replace(order, placement=each)
+        trials.append(_attempt(executor, placed, config, vocab_size=vocab_size, clock=clock))
     return best_of(trials)
 
 

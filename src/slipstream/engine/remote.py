@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from slipstream.config.speculation import Speculation
-from slipstream.engine.executor import RankExecutor
+from slipstream.engine.executor import ANSWERED, RankExecutor
+from slipstream.engine.interrupt import interrupts_wait
 from slipstream.flow.batch import Batch
 from slipstream.flow.orders import RankShare, Release, TellShare
 from slipstream.flow.output import Run
@@ -106,7 +107,10 @@ class RemoteExecutor:
 
     def order_all(self, order: object) -> Sequence[Any]:
         """The same; results of all ranks where the order is one that they answer, else rank 0's alone."""
-        return self._ask(Question.ORDER, order)
+        if isinstance(order, ANSWERED):
+            return self._ask(Question.ORDER, order)
+        with interrupts_wait():
+            return self._ask(Question.ORDER, order)
 
     def close(self) -> None:
         """End the ranks in peace; a second call does nothing."""

@@ -20,7 +20,7 @@ import torch.distributed as dist
 
 from slipstream.parallel.spot import Spot
 
-KEY = "slipstream/channel"
+KEY = "slipstream/channel/{attempt}"  # in the store; a launcher that restarts a group keeps what it held
 Wire = Any  # multiprocessing.connection.Connection; its type differs between systems
 CONNECT_TIMEOUT_S = 600.0  # nodes may start minutes apart
 
@@ -88,6 +88,23 @@ class Follower:
         self._connection.close()
 
 
+def _key(spot: Spot) -> str:
+    return KEY.format(attempt=spot.attempt)
+
+
+def refuse_second_group(spot: Spot, store: dist.Store) -> None:
+    """Look whether the ranks that a launcher started have met before: they served that engine, and have ended.
+
+    Raises:
+        ValueError: they have.
+    """
+    if store.check([_key(spot)]):
+        raise ValueError(
+            "the ranks that the launcher started serve one engine, and this process has made one already; change it"
+            " with reconfigure, or start without the launcher, with --tp"
+        )
+
+
 def open_leader(spot: Spot, store: dist.Store, *, lost: Callable[[], str | None]) -> Leader:
     """Wait for every other rank; lost says in a sentence which one will never come, or None.
 
@@ -96,7 +113,7 @@ def open_leader(spot: Spot, store: dist.Store, *, lost: Callable[[], str | None]
     """
     host, key = socket.gethostbyname(spot.address), secrets.token_bytes(32)
     with Listener((host, 0), backlog=spot.size, authkey=key) as listener:
-        store.set(KEY, json.dumps([host, listener.address[1], key.hex()]))
+        store.set(_key(spot), json.dumps([host, listener.address[1], key.hex()]))
         arrived: dict[int, Wire] = {}
         thread = threading.Thread(target=_accept, args=(listener, arrived, spot.size - 1), daemon=True)
         thread.start()
@@ -114,7 +131,7 @@ def open_leader(spot: Spot, store: dist.Store, *, lost: Callable[[], str | None]
 
 def open_follower(spot: Spot, store: dist.Store) -> Follower:
     """Connect to rank 0."""
-    host, port, key = json.loads(store.get(KEY))
+    host, port, key = json.loads(store.get(_key(spot)))
     connection = Client((host, port), authkey=bytes.fromhex(key))
     connection.send(spot.rank)
     return Follower(connection)

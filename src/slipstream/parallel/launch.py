@@ -128,10 +128,11 @@ def kill_children(children: Sequence[Child]) -> None:
 
 
 def end_children(children: Sequence[Child]) -> None:
-    """Wait a moment for each child, then kill it."""
+    """Wait a moment for all children together, then kill those that are left."""
+    ends = time.monotonic() + GOODBYE_S
     for child in children:
         try:
-            child.process.wait(GOODBYE_S)
+            child.process.wait(max(0.0, ends - time.monotonic()))
         except subprocess.TimeoutExpired:
             child.process.kill()
             child.process.wait()
@@ -204,8 +205,10 @@ def join(
 
 
 def follower_command() -> list[str]:
-    """What a spawned rank runs."""
-    return [sys.executable, "-m", "slipstream.engine.follow"]
+    """What a spawned rank runs: slipstream from where it is, and no module that lies in the folder by chance."""
+    root = str(Path(__file__).parents[2])
+    script = f"import sys; sys.path.append({root!r}); from slipstream.engine.follow import main; main()"
+    return [sys.executable, "-P", "-c", script]
 
 
 def _start(watchdog: Watchdog) -> None:

@@ -18,6 +18,7 @@ class Spot:
     address: str  # of rank 0
     port: int  # of the store in which the ranks meet; 0 = rank 0 takes a free one
     store_is_elsewhere: bool = False  # torchrun's agent keeps the store
+    attempt: int = 0  # how often the launcher has restarted the group; its store remembers earlier ones
 
     def environment(self) -> dict[str, str]:
         """The variables that tell another process its spot."""
@@ -37,20 +38,30 @@ def launched_spot(environment: Mapping[str, str] = os.environ) -> Spot | None:
     Raises:
         ValueError: the launcher's variables are incomplete or no numbers.
     """
-    if int(environment.get("WORLD_SIZE", "1") or 1) <= 1:
+    if _number(environment, "WORLD_SIZE", 1) <= 1:
         return None
     missing = [name for name in VARIABLES if not environment.get(name)]
     if missing:
         raise ValueError(f"WORLD_SIZE is set but {', '.join(missing)} is not; start with torchrun, or unset WORLD_SIZE")
     if environment["MASTER_PORT"] == "0":
         raise ValueError("MASTER_PORT is 0, where nobody can meet; start with torchrun --standalone, or name a port")
-    rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
+    rank, size = _number(environment, "RANK"), _number(environment, "WORLD_SIZE")
+    if rank >= size:
+        raise ValueError(f"RANK is {rank} but WORLD_SIZE {size}; start with torchrun, or unset both")
     return Spot(
         rank=rank,
         size=size,
-        local_rank=int(environment.get("LOCAL_RANK", rank)),
-        local_size=int(environment.get("LOCAL_WORLD_SIZE", size)),
+        local_rank=_number(environment, "LOCAL_RANK", rank),
+        local_size=_number(environment, "LOCAL_WORLD_SIZE", size),
         address=environment["MASTER_ADDR"],
-        port=int(environment["MASTER_PORT"]),
+        port=_number(environment, "MASTER_PORT"),
         store_is_elsewhere=environment.get("TORCHELASTIC_USE_AGENT_STORE", "") == "True",
+        attempt=_number(environment, "TORCHELASTIC_RESTART_COUNT"),
     )
+
+
+def _number(environment: Mapping[str, str], name: str, default: int = 0) -> int:
+    text = environment.get(name) or str(default)
+    if not text.isdecimal():
+        raise ValueError(f"{name} is {text!r}, which is no number; start with torchrun, or unset it")
+    return int(text)

@@ -45,8 +45,11 @@ class Wakeup:
         return frozenset()
 
     def release_signals(self) -> None:
-        """Give the signals back to whoever had them, unless somebody has taken them since; on the main thread."""
-        if self._catches:
+        """Give the signals back to whoever had them, unless somebody has taken them since.
+
+        Only the main thread can. Elsewhere they go on ringing a bell that nobody hears, and `close` leaves it open.
+        """
+        if self._catches and threading.current_thread() is threading.main_thread():
             current = signal.set_wakeup_fd(self._before)
             if current != self._writer.fileno():
                 signal.set_wakeup_fd(current)

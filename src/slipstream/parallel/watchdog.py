@@ -214,7 +214,7 @@ class Watchdog:
 
     def _interruption(self, own: Beat, now: float, *, interrupted: bool) -> Failure | None:
         """Ctrl-C reaches a main thread that runs Python; one that does not move is stuck below it."""
-        if interrupted:
+        if interrupted and self._interrupted_at is None:  # pressing it again must not buy time
             self._interrupted_at = now
         if self._interrupted_at is None:
             return None

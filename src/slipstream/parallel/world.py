@@ -54,12 +54,11 @@ def open_world(
     Raises:
         ValueError: a process already has torch.distributed groups of its own, or a collective gave a wrong sum.
     """
-    if dist.is_initialized():
-        raise ValueError("this process already runs torch.distributed; give slipstream a process of its own")
+    refuse_second_world()
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(
         backend,
-        store=store,
+        store=dist.PrefixStore(f"attempt{spot.attempt}", store),
         rank=spot.rank,
         world_size=spot.size,
         timeout=COLLECTIVES_TIMEOUT,
@@ -81,6 +80,19 @@ def open_world(
                 drafts[ranks] = InstrumentedGroup(inner, wire, "draft")
                 _exercise(drafts[ranks], device)
     return World(rank=spot.rank, size=spot.size, device=device, target=target, drafts=drafts, wire=wire, paths=report)
+
+
+def refuse_second_world() -> None:
+    """Look before any other rank is started: one that was would wait for this process in vain.
+
+    Raises:
+        ValueError: this process already has torch.distributed groups, of its own or of another engine.
+    """
+    if dist.is_initialized():
+        raise ValueError(
+            "this process already runs torch.distributed: close the engine that has ranks before making another, or"
+            " give slipstream a process of its own"
+        )
 
 
 def close_world() -> None:

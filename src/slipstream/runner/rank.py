@@ -134,11 +134,9 @@ class Rank:
         self.stamps.mark(Stage.LOAD)
         with self._refusing("the draft", "place it on more ranks, or lower --memory-fraction"):
             self._draft = load_placed_draft(order, self._order, self._target, self.world)
-        self._placed, config = order, None if self._worker is None else self._worker.config
+        self._placed = order
         self._target.capture(() if self._draft is None else self._draft.model.config.captures)
-        self._worker = None
-        if config is not None:
-            self._make_pools(config)
+        self._worker = None  # its pools were made for the old draft; MakePools comes next, sized by what is free now
         self.stamps.mark(Stage.IDLE)
 
     def _make_pools(self, config: EngineConfig) -> None:
@@ -182,7 +180,7 @@ class Rank:
         """Too little memory is said in a sentence, on whichever rank it happens."""
         try:
             yield
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, MemoryError):
             raise ValueError(
                 f"{what} does not fit into the memory of {self.device} on rank {self.world.rank}; {remedy}"
             ) from None

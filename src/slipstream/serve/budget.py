@@ -86,7 +86,7 @@ class _Room:
     def of(share: RankShare, shares: Sequence[RankShare], fraction: float) -> "_Room":
         on_cpu = share.device.startswith("cpu")
         neighbours = Counter(each.host for each in shares)[share.host] if on_cpu else 1
-        used = share.total_bytes - share.free_bytes + (0 if on_cpu else CUDA_WORKSPACE)
+        used = share.total_bytes - _free_for_pools(share, on_cpu=on_cpu) + (0 if on_cpu else CUDA_WORKSPACE)
         return _Room(share, neighbours, (fraction * share.total_bytes - used) / neighbours)
 
     @property
@@ -100,10 +100,16 @@ class _Room:
         return fraction + missing * self.neighbours / self.share.total_bytes
 
 
+def _free_for_pools(share: RankShare, *, on_cpu: bool) -> int:
+    """Pools that are there now make room for the new ones; a CPU's take no memory before they are written."""
+    return share.free_bytes + (0 if on_cpu else share.kv_bytes)
+
+
 def _within(gib: float, share: RankShare, *, on_cpu: bool) -> int:
-    if not on_cpu and gib * GIB > share.free_bytes:
+    free_bytes = _free_for_pools(share, on_cpu=on_cpu)
+    if not on_cpu and gib * GIB > free_bytes:
         raise ValueError(
-            f"--kv-gib {gib:g} is more than the {share.free_bytes / GIB:.1f} GiB that the weights leave on rank"
+            f"--kv-gib {gib:g} is more than the {free_bytes / GIB:.1f} GiB that the weights leave on rank"
             f" {share.rank} ({share.device}); lower it"
         )
     return int(gib * GIB / share.entry_bytes)

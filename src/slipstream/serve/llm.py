@@ -10,7 +10,7 @@ from slipstream.config.speculation import Speculation
 from slipstream.engine.engine import Engine
 from slipstream.engine.executor import RankExecutor
 from slipstream.engine.group import follow_if_launched, open_ranks
-from slipstream.flow.orders import LoadTarget, RankShare
+from slipstream.flow.orders import RankShare
 from slipstream.runner.load import read_model_config
 from slipstream.runner.worker import Worker
 from slipstream.serve.budget import Budget
@@ -28,7 +28,6 @@ from slipstream.serve.pending import (
 )
 from slipstream.serve.settle import (
     changed,
-    dtype_name,
     settle_delay,
     settle_device,
     settle_draft,
@@ -40,6 +39,7 @@ from slipstream.serve.settle import (
     settle_max_len,
     settle_paths,
     settle_speculation,
+    settle_target,
     settle_tp,
 )
 from slipstream.serve.start import Started, Wanted, check_before_loading, reconfigured, set_delay, start
@@ -64,7 +64,7 @@ class LLM:
     tp: ranks that the target is cut over; as many as a launcher started, else 1. draft_tp: over how many of them the
     draft is cut, `replicated`, or `auto`, which times every placement. inject_allreduce_us delays every collective.
     synthetic_accept_length decrees acceptance, for timing only. watchdog_s: how long a rank may be silent. executor:
-    spawn (or torchrun's ranks), or ray.
+    spawn (or torchrun's ranks), or ray. on_trial is told of each placement before `auto` times it.
 
     Raises:
         ValueError: anything that does not fit, in one sentence.
@@ -98,6 +98,7 @@ class LLM:
         watchdog_s: float = 30.0,
         executor: str = "spawn",
         on_load: Callable[[int], None] = lambda num_bytes: None,
+        on_trial: Callable[[Placement], None] = lambda placement: None,
     ) -> None:
         follow_if_launched()
         with Stopwatch(Clock()) as watch:
@@ -112,12 +113,7 @@ class LLM:
             has_draft = paths.draft is not None
             shape = settle_speculation(steps, topk, draft_tokens, has_draft=has_draft)
             wanted = Wanted(
-                target=LoadTarget(
-                    config=self.model_config,
-                    path=str(paths.model),
-                    dtype=dtype_name(self.dtype),
-                    max_position=self.max_len,
-                ),
+                target=settle_target(paths.model, self.model_config, self.dtype, self.max_len),
                 draft=settle_draft(paths.draft, draft_dtype, self.dtype, capture_convention),
                 draft_tp=settle_draft_tp(str(draft_tp), self.tp, has_draft=has_draft),
                 config=settle_engine(
@@ -131,6 +127,7 @@ class LLM:
                 budget=Budget(memory_fraction=memory_fraction, kv_gib=kv_gib),
                 strict_memory_balance=strict_memory_balance,
                 delay_us=settle_delay(inject_allreduce_us, self.tp),
+                on_trial=on_trial,
             )
             check_before_loading(wanted, self.tp)
             ranks = open_ranks(executor, self.tp, self.device, limits=settle_limits(watchdog_s), on_tensor=on_load)

@@ -13,7 +13,7 @@ from slipstream.config.engine import EngineConfig
 from slipstream.config.model import ModelConfig
 from slipstream.config.placement import LEADER_ALONE, placement
 from slipstream.config.speculation import Speculation, speculation
-from slipstream.flow.orders import PlaceDraft
+from slipstream.flow.orders import LoadTarget, PlaceDraft
 from slipstream.parallel.roll import Limits
 from slipstream.parallel.spot import launched_spot
 from slipstream.weights.shipped import shipped_draft, short_name
@@ -34,13 +34,17 @@ class Paths:
 
 
 def settle_paths(model: str, draft: str | None) -> Paths:
-    """Find the target and its draft; draft "auto" is the shipped one, if this model has one."""
-    model_path = resolve_model(model)
+    """Find the target and its draft; draft "auto" is the shipped one, if this model has one.
+
+    The paths are absolute: files are read again when the draft changes, on every rank, and this process may have gone
+    to another folder by then.
+    """
+    model_path = resolve_model(model).absolute()
     if draft is None:
         return Paths(model=model_path, draft=None)
     if draft == "auto":
         return Paths(model=model_path, draft=shipped_draft(short_name(Path(model))))
-    return Paths(model=model_path, draft=resolve_model(draft))
+    return Paths(model=model_path, draft=settle_draft_path(draft))
 
 
 def settle_device(device: str) -> torch.device:
@@ -119,6 +123,11 @@ def settle_engine(
     )
 
 
+def settle_target(path: Path, config: ModelConfig, dtype: torch.dtype, max_len: int) -> LoadTarget:
+    """The target as it is to be loaded."""
+    return LoadTarget(config=config, path=str(path), dtype=dtype_name(dtype), max_position=max_len)
+
+
 def settle_draft(path: Path | None, dtype: str, target: torch.dtype, convention: str) -> PlaceDraft:
     """The draft as it is to be loaded; in the target's dtype unless another was asked for. Its place comes later.
 
@@ -170,8 +179,8 @@ def settle_draft_tp(draft_tp: str, tp: int, *, has_draft: bool) -> str:
 
 
 def settle_draft_path(draft: str) -> Path:
-    """Where a draft is."""
-    return resolve_model(draft)
+    """Where a draft is, whatever folder a rank is in."""
+    return resolve_model(draft).absolute()
 
 
 def settle_delay(microseconds: float, tp: int) -> float:

@@ -1,12 +1,13 @@
 """Start an engine: bring the ranks up, load, place the draft, share out the memory; in this order."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from slipstream.config.draft import CaptureConvention
 from slipstream.config.engine import EngineConfig
-from slipstream.config.placement import LEADER_ALONE, REPLICATED, placement
+from slipstream.config.placement import LEADER_ALONE, REPLICATED, Placement, placement
 from slipstream.config.speculation import Speculation
 from slipstream.draft.checkpoint import read_draft_config
 from slipstream.engine.engine import Engine
@@ -31,6 +32,7 @@ class Wanted:
     budget: Budget
     strict_memory_balance: bool = False
     delay_us: float = 0.0  # of every collective
+    on_trial: Callable[[Placement], None] = lambda placement: None  # told of each placement that `auto` times
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,32 +81,25 @@ def set_delay(executor: Ranks, microseconds: float) -> None:
 def reconfigured(
     started: Started, shape: Speculation, path: Path | None, draft_tp: str | int | None, *, tp: int
 ) -> Started:
-    """Another draft or placement, then another shape of cycle, as far as they differ from what is.
+    """Another draft, placement or shape of cycle, as far as they differ from what is.
 
     Raises:
         ValueError: one of them cannot be; everything is as before.
     """
-    before, draft = started, started.draft
-    if draft_tp is not None or (None if path is None else str(path)) != draft.path:
-        started = replace_draft(started, path, None if draft_tp is None else str(draft_tp), tp=tp)
-    try:
-        if shape != started.engine.speculation:
-            started.engine.reconfigure(shape)
-    except ValueError:
-        if started is not before:
-            executor = before.executor
-            executor.order(before.draft)
-            executor.order(MakePools(config=before.engine.config))
-        raise
+    config = replace(started.engine.config, speculation=shape)
+    if draft_tp is not None or (None if path is None else str(path)) != started.draft.path:
+        return _replace_draft(started, config, path, None if draft_tp is None else str(draft_tp), tp=tp)
+    if shape.num_tail_entries > started.engine.config.speculation.num_tail_entries:
+        return _grow_pools(started, config)
+    if shape != started.engine.speculation:
+        started.engine.reconfigure(shape)
     return started
 
 
-def replace_draft(started: Started, path: Path | None, draft_tp: str | None, *, tp: int) -> Started:
-    """Put another draft, or the same one elsewhere, beside the resident target.
-
-    Raises:
-        ValueError: it cannot be; the earlier draft is back in its place.
-    """
+def _replace_draft(
+    started: Started, config: EngineConfig, path: Path | None, draft_tp: str | None, *, tp: int
+) -> Started:
+    """Put another draft, or the same one elsewhere, beside the resident target."""
     executor, wanted, before = started.executor, started.wanted, started.draft
     draft_tp = draft_tp or (str(before.placement.ranks) if not before.placement.replicated else REPLICATED)
     draft = replace(before, path=None if path is None else str(path))
@@ -113,15 +108,32 @@ def replace_draft(started: Started, path: Path | None, draft_tp: str | None, *, 
     if draft_tp != AUTO:
         placement(draft_tp, tp)
     check_draft(draft, wanted.target, draft_tp, tp)
-    config = replace(started.engine.config, speculation=started.engine.config.speculation)
     try:
         draft, choice = place(executor, draft, replace(wanted, config=config), draft_tp=draft_tp, tp=tp)
-        engine = make_engine(executor, config, wanted.budget)
+        engine = _checked_engine(executor, config, wanted.budget)
     except ValueError:
         executor.order(before)
         executor.order(MakePools(config=started.engine.config))
         raise
     return replace(started, engine=engine, draft=draft, choice=choice)
+
+
+def _grow_pools(started: Started, config: EngineConfig) -> Started:
+    """A longer cycle writes further beyond the text than the pools were made for."""
+    executor = started.executor
+    executor.check(config.speculation)
+    try:
+        engine = _checked_engine(executor, config, started.wanted.budget)
+    except ValueError:
+        executor.order(MakePools(config=started.engine.config))
+        raise
+    return replace(started, engine=engine)
+
+
+def _checked_engine(executor: Ranks, config: EngineConfig, budget: Budget) -> Engine:
+    engine = make_engine(executor, config, budget)
+    executor.check(config.speculation)  # an engine without a draft would decode plainly
+    return engine
 
 
 def start(wanted: Wanted, executor: Ranks, *, tp: int) -> Started:
@@ -160,7 +172,15 @@ def place(
         draft = replace(draft, placement=placement(draft_tp, tp))
     else:
         vocab_size = wanted.target.config.vocab_size
-        choice = choose_placement(executor, draft, wanted.config, vocab_size=vocab_size, clock=Clock(), tp=tp)
+        choice = choose_placement(
+            executor,
+            draft,
+            wanted.config,
+            vocab_size=vocab_size,
+            clock=Clock(),
+            tp=tp,
+            on_trial=wanted.on_trial,
+        )
         draft = replace(draft, placement=choice.placement)
     executor.order(draft)
     return draft, choice

@@ -32,6 +32,10 @@ class GgufSource:
         """Give a tensor's shape without expanding it."""
         return self.header.tensors[self._find(name)].shape
 
+    def position(self, name: str) -> tuple[str, int]:
+        """Say where a tensor lies: the file, and the byte in it."""
+        return str(self.header.path), self.header.tensors[self._find(name)].start
+
     def read(self, name: str, *cuts: PartCut) -> torch.Tensor:
         """Expand one tensor to float32, or what the cuts leave of it; one stored so is a view of the file."""
         stored = self._find(name)

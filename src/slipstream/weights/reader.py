@@ -28,6 +28,10 @@ class TensorSource(Protocol):
         """Give a tensor's shape without reading it."""
         ...
 
+    def position(self, name: str) -> tuple[str, int]:
+        """Say where a tensor lies: its file, and a number that grows along the file."""
+        ...
+
     def read(self, name: str, *cuts: PartCut) -> torch.Tensor:
         """Give one tensor, or what the cuts (at most one a dimension) leave of it; a view of the file where it can."""
         ...
@@ -66,6 +70,10 @@ class PickleSource:
         """Give a tensor's shape."""
         return tuple(self.read(name).shape)
 
+    def position(self, name: str) -> tuple[str, int]:
+        """Say where a tensor lies: its file, and where that is mapped."""
+        return str(self.path), self.read(name).data_ptr()
+
     def read(self, name: str, *cuts: PartCut) -> torch.Tensor:
         """Give one tensor, or what the cuts leave of it, mapped from the file where its format allows."""
         return self._tensors[known(name, self._tensors, self.path)][index_of(cuts)]
@@ -90,6 +98,10 @@ class ShardedSource:
     def shape(self, name: str) -> tuple[int, ...]:
         """Give a tensor's shape from the shard that holds it."""
         return self._holder(name).shape(name)
+
+    def position(self, name: str) -> tuple[str, int]:
+        """Say where a tensor lies: its file, and a number that grows along the file."""
+        return self._holder(name).position(name)
 
     def read(self, name: str, *cuts: PartCut) -> torch.Tensor:
         """Give one tensor, or what the cuts leave of it, from the shard that holds it."""

@@ -66,6 +66,10 @@ class SafetensorsSource:
         """Give a tensor's shape from the header."""
         return self._stored[known(name, self._stored, self.path)].shape
 
+    def position(self, name: str) -> tuple[str, int]:
+        """Say where a tensor lies: the file, and the byte in it."""
+        return str(self.path), self._stored[known(name, self._stored, self.path)].start
+
     def read(self, name: str, *cuts: PartCut) -> torch.Tensor:
         """Give one tensor, or what the cuts leave of it, as a view of the file."""
         known(name, self._stored, self.path)

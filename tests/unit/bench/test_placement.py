@@ -114,8 +114,8 @@ def test_a_sweep_over_two_ranks_counts_and_times_every_point(
     [
         ("--shape", "huge", "no shape is called huge"),
         ("--steps", "1,two", "--steps is numbers with commas"),
-        ("--inject-us", "-1", "each lies between"),
-        ("--placements", "3", "--draft-tp 3 is not possible"),
+        ("--inject-us", "-1", "each lies between 0 and 1000000"),
+        ("--placements", "3", "--placements 3 is not possible"),
         ("--device", "tpu", "--device is cuda or cpu"),
         ("--model", "somewhere", "--model and --draft go together"),
     ],

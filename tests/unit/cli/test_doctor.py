@@ -37,7 +37,7 @@ def test_the_report_names_links_latencies_collectives_and_what_to_set(cli: Cli, 
         "GPU0 - GPU1  NVLink (NV18)",
         "NCCL LL128: hung: no end",
         "best token",
-        "NCCL_PROTO=LL: 68 us a cycle",
+        "NCCL_PROTO=LL: 65 us a cycle",
     ):
         assert words in outcome.out
     report = json.loads((tmp_path / "report.json").read_text())
@@ -61,7 +61,8 @@ def test_a_cpu_can_try_it_and_is_given_no_advice(cli: Cli, monkeypatch: pytest.M
         (1, [], "one GPU has nothing to be connected with"),
         (2, ["--tp", "1"], "one rank has nothing"),
         (2, ["--tp", "4"], "--tp 4 needs 4 GPUs"),
-        (2, ["--draft-tp", "3"], "does not fit"),
+        (2, ["--draft-tp", "3"], "cut over 2; use replicated or 1, 2"),
+        (2, ["--draft-tp", "auto"], "--draft-tp auto is not possible"),
         (2, ["--device", "tpu"], "cuda or cpu"),
         (2, ["--shape", "gpt-2"], "no shape is called gpt-2"),
         (2, ["--model", "x", "--shape", "qwen3-8b"], "contradicts"),
@@ -75,6 +76,15 @@ def test_what_cannot_be_measured_is_said_in_one_line(
     assert outcome.code == 2
     assert words in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("draft_tp", "operations"),
+    [("replicated", []), ("1", ["broadcast"]), ("2", ["all_reduce", "all_reduce", "all_reduce", "all_gather"])],
+)
+def test_a_draft_is_counted_where_it_is_said_to_be(cli: Cli, gpus: None, draft_tp: str, operations: list[str]):
+    lines = cli("doctor", "nccl", "--draft-tp", draft_tp).out.splitlines()
+    assert [line.split("draft")[1].split()[0] for line in lines if " draft " in line] == operations
 
 
 def test_a_default_that_gives_no_numbers_gives_no_advice(cli: Cli, gpus: None, monkeypatch: pytest.MonkeyPatch):

@@ -33,7 +33,7 @@ def test_another_rank_follows_nobody_who_only_prints_help(cli: Cli, launched: li
     assert launched == []
 
 
-@pytest.mark.parametrize("call", [["pull", "x"], ["train"], ["bench", "cpu"], ["doctor", "nccl"]])
+@pytest.mark.parametrize("call", [["pull", "x"], ["train"], ["demo"], ["bench", "cpu"], ["doctor", "nccl"]])
 def test_a_verb_that_knows_no_ranks_refuses_a_launcher(cli: Cli, launched: list[Any], call: list[str]):
     outcome = cli(*call)
     assert (outcome.code, len(outcome.errors), launched) == (2, 1, [])
@@ -43,6 +43,31 @@ def test_a_verb_that_knows_no_ranks_refuses_a_launcher(cli: Cli, launched: list[
 def test_a_launcher_without_a_port_is_refused(cli: Cli, launched: list[Any], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MASTER_PORT", "0")
     assert "torchrun --standalone" in cli("generate", "--prompt", "x").errors[0]
+
+
+@pytest.mark.parametrize(
+    ("variables", "reason"),
+    [
+        ({"WORLD_SIZE": "many"}, "WORLD_SIZE is 'many', which is no number"),
+        ({"MASTER_PORT": "http"}, "MASTER_PORT is 'http', which is no number"),
+        ({"RANK": "2"}, "RANK is 2 but WORLD_SIZE 2"),
+    ],
+)
+def test_what_no_launcher_would_say_is_refused(
+    cli: Cli, launched: list[Any], monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], reason: str
+):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    outcome = cli("generate", "--prompt", "x")
+    assert (outcome.code, len(outcome.errors), launched) == (2, 1, [])
+    assert reason in outcome.errors[0]
+
+
+def test_several_drafts_are_refused_under_a_launcher(cli: Cli, launched: list[Any], monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("RANK", "0")
+    outcome = cli("bench", "acceptance", "--draft", "a", "--draft", "b")
+    assert (outcome.code, len(outcome.errors)) == (2, 1)
+    assert "serve one draft" in outcome.errors[0]
 
 
 def test_the_end_of_a_group_is_one_line_and_code_1(cli: Cli, monkeypatch: pytest.MonkeyPatch):

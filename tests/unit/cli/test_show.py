@@ -101,3 +101,9 @@ def test_a_table_of_eight_columns_fits_80_columns():
     lines = terminal.getvalue().splitlines()
     assert any("writing" in line and ".80 .70 .60 .50" in line and "yes" in line for line in lines)
     assert any("identical" in line for line in lines)
+
+
+def test_words_of_a_table_stand_left_and_numbers_right():
+    terminal = io.StringIO()
+    Console(file=terminal, width=80).print(table(["name", "of", "count"], [["a", "x", "1"]], texts=["of"]))
+    assert terminal.getvalue().splitlines()[-1].rstrip() == "a     x       1"

@@ -35,10 +35,8 @@ def test_a_verify_sends_as_often_as_a_plain_step_but_more():
     assert {row.num_bytes for row in rows if row.stage == "verify" and row.op == "all_reduce"} == {4 * 8192}
 
 
-def test_a_replicated_draft_sends_only_for_a_table_it_shares():
-    assert counts(collectives_of_cycle(LLAMA, DRAFT, REPLICATED, 5, 8), "draft") == {"embedding": 5}
-    own = DraftShape(hidden_size=4096, shares_embedding=False)
-    assert counts(collectives_of_cycle(LLAMA, own, REPLICATED, 5, 8), "draft") == {}
+def test_a_replicated_draft_sends_nothing():
+    assert counts(collectives_of_cycle(LLAMA, DRAFT, REPLICATED, 5, 8), "draft") == {}
 
 
 def test_a_draft_over_all_ranks_sends_every_step_and_no_tree():
@@ -47,15 +45,20 @@ def test_a_draft_over_all_ranks_sends_every_step_and_no_tree():
     assert {row.ranks for row in rows} == {8}
 
 
+def test_a_draft_with_a_table_of_its_own_sends_none_for_it():
+    own = DraftShape(hidden_size=4096, shares_embedding=False)
+    found = counts(collectives_of_cycle(LLAMA, own, cut_over(8), 5, 8), "draft")
+    assert found == {"attention": 5, "mlp": 5, "best token": 5}
+
+
 def test_a_draft_over_fewer_ranks_sends_the_others_its_tree():
     rows = collectives_of_cycle(LLAMA, DRAFT, cut_over(2), 5, 8)
-    assert counts(rows, "draft") == {"embedding": 5, "attention": 5, "mlp": 5, "best token": 5, "tree": 1}
+    assert counts(rows, "draft") == {"attention": 5, "mlp": 5, "best token": 5, "tree": 1}
     assert {row.ranks for row in rows if row.name in ("attention", "best token") and row.role == "draft"} == {2}
 
 
 def test_a_draft_on_one_rank_sends_only_its_tree():
-    own = DraftShape(hidden_size=4096, shares_embedding=False)
-    assert counts(collectives_of_cycle(LLAMA, own, cut_over(1), 3, 2), "draft") == {"tree": 1}
+    assert counts(collectives_of_cycle(LLAMA, DRAFT, cut_over(1), 3, 2), "draft") == {"tree": 1}
 
 
 def test_a_trees_candidates_and_rows_are_counted():

@@ -117,7 +117,7 @@ def test_a_prompt_that_can_never_run_is_refused_at_once(prompt: tuple[int, ...],
 def test_shapes_change_on_resident_models_and_tokens_do_not() -> None:
     engine, prompts = tiny_engine(speculation(8, 2, 16)), some_prompts(3)
     expected = [each.tokens for each in run_all(engine, prompts, GREEDY)]
-    for shape in (speculation(0), speculation(1), speculation(5), speculation(3, 3, 9)):
+    for shape in (speculation(0), speculation(1), speculation(5), speculation(3, 3, 9), speculation(16, 4, 60)):
         engine.reconfigure(shape)
         assert [each.tokens for each in run_all(engine, prompts, GREEDY)] == expected
 

@@ -68,6 +68,17 @@ def test_who_took_the_signals_later_keeps_them(bell):
     writer.close()
 
 
+def test_another_thread_cannot_give_the_signals_back_and_leaves_the_bell_open(bell):
+    bell.catch_signals()
+    others = threading.Thread(target=lambda: (bell.release_signals(), bell.close()))
+    others.start()
+    others.join()
+    bell.ring()
+    assert bell.wait(30) == frozenset()
+    bell.release_signals()
+    assert signal.set_wakeup_fd(-1) == -1
+
+
 def test_other_threads_do_not_touch_the_signals(bell):
     thread = threading.Thread(target=bell.catch_signals)
     thread.start()

@@ -224,6 +224,14 @@ def test_ctrl_c_ends_the_group_of_a_main_thread_that_is_stuck(trio):
     assert trio.codes == [[130], [1], [1]]
 
 
+def test_ctrl_c_pressed_again_buys_a_stuck_main_thread_no_time(trio):
+    trio.stamps[0].begin(1)
+    for _ in range(3):
+        trio.dogs[0].tick(interrupted=True)
+        trio.pass_time(2)
+    assert trio.codes[0] == [130]
+
+
 def test_a_rank_that_does_not_start_is_named(trio):
     trio.dogs[0]._roll.entries[1].beat = None
     with pytest.raises(GroupError, match=re.escape("heard no heartbeat of rank 1 (pid 101 on host host1)")):

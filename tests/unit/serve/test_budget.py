@@ -98,3 +98,10 @@ def test_an_imbalance_of_more_than_a_tenth_is_told_with_both_ranks() -> None:
     assert found is not None
     assert "rank 1 (here cuda:1) has 50.0 GiB free" in found
     assert "rank 0 has 60.0" in found
+
+
+def test_pools_that_are_there_now_make_room_for_the_new_ones() -> None:
+    """As when a longer cycle wants larger ones."""
+    empty, full = share(0), replace(share(0, free_gib=20.0), kv_bytes=40 * GIB)
+    for budget in (Budget(memory_fraction=0.9), Budget(kv_gib=30.0)):
+        assert entries(budget, full) == entries(budget, empty)

@@ -2,12 +2,14 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from slipstream import LLM, SamplingParams
+from slipstream.serve.budget import Budget
 from slipstream.serve.settle import settle_device
 from tests.unit.cli.world import World, make_world
 
@@ -182,3 +184,40 @@ def test_a_cuda_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPa
 def test_a_folder_that_is_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="has no config"):
         LLM(str(tmp_path))
+
+
+def test_a_longer_cycle_leaves_room_for_the_whole_context(world: World, llm: LLM) -> None:
+    longest = SamplingParams(max_tokens=10_000, ignore_eos=True)
+    one = LLM(world.model, draft=world.draft, steps=0, max_batch=1)
+    expected = one.generate(PROMPTS[0], longest)[0].token_ids
+    one.reconfigure(steps=16)
+    assert one.generate(PROMPTS[0], longest)[0].token_ids == expected
+
+
+def test_a_longer_cycle_that_finds_no_room_changes_nothing(world: World) -> None:
+    one = LLM(world.model, draft=world.draft, steps=2, max_batch=1)
+    expected = one.generate(PROMPTS[0], PARAMS)[0].token_ids
+    one.started.wanted = replace(one.started.wanted, budget=Budget(kv_gib=1e-6))
+    with pytest.raises(ValueError, match="raise kv_gib"):
+        one.reconfigure(steps=9)
+    assert one.speculation.steps == 2
+    assert one.generate(PROMPTS[0], PARAMS)[0].token_ids == expected
+
+
+def test_without_a_draft_there_is_nothing_to_make_longer(world: World) -> None:
+    plain = LLM(world.model, draft=None)
+    with pytest.raises(ValueError, match="there is no draft to speculate with"):
+        plain.reconfigure(steps=3)
+    plain.reconfigure(draft=world.draft, steps=3)
+    assert plain.speculation.steps == 3
+    assert plain.generate(PROMPTS[0], PARAMS)[0].statistics.proposed > 0
+
+
+def test_a_relative_path_stays_what_it_was(world: World, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(Path(world.model).parent)
+    one = LLM("model", draft="draft", steps=2)
+    expected = one.generate(PROMPTS[0], PARAMS)[0].token_ids
+    monkeypatch.chdir(tmp_path)
+    one.reconfigure(draft=world.draft)
+    one.reconfigure(draft_tp=1)
+    assert one.generate(PROMPTS[0], PARAMS)[0].token_ids == expected

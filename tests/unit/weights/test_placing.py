@@ -168,7 +168,7 @@ class Watched:
         self.failing = failing or {}
         self.largest = 0
         self.total = 0
-        self.threads: set[str] = set()
+        self.asked: list[str] = []
         self.lock = threading.Lock()
 
     def names(self) -> tuple[str, ...]:
@@ -177,6 +177,9 @@ class Watched:
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self.tensors[name].shape)
 
+    def position(self, name: str) -> tuple[str, int]:
+        return "backwards", -list(self.tensors).index(name)
+
     def read(self, name: str, *cuts: PartCut) -> Tensor:
         raise AssertionError("the loader fills what is there already")
 
@@ -184,7 +187,7 @@ class Watched:
         with self.lock:
             self.largest = max(self.largest, out.numel())
             self.total += out.numel()
-            self.threads.add(threading.current_thread().name)
+            self.asked.append(name)
         if name in self.failing:
             raise ValueError(self.failing[name])
         value = self.tensors[name]
@@ -210,7 +213,7 @@ def test_progress_is_told_on_the_callers_thread_what_was_placed() -> None:
         told.append((num_bytes, threading.current_thread().name))
 
     load_weights(module, Watched(TENSORS), table, device=CPU, dtype=torch.bfloat16, on_tensor=on_tensor)
-    assert [size for size, _ in told] == [2 * value.numel() for value in module.parameters()]
+    assert sorted(size for size, _ in told) == sorted(2 * value.numel() for value in module.parameters())
     assert {name for _, name in told} == {threading.current_thread().name}
 
 
@@ -219,6 +222,27 @@ def test_of_several_failures_the_first_of_the_table_is_told() -> None:
         source = Watched(TENSORS, {name: f"{name} is unreadable" for name in failing})
         with pytest.raises(ValueError, match=f"^{failing[0]} is unreadable$"):
             filled(source, table_of(0, 2))
+
+
+def test_pieces_are_read_in_the_order_in_which_they_lie(tmp_path: Path) -> None:
+    two_safetensors(tmp_path)
+    source = open_source(tmp_path)
+    pieces = placing.in_file_order(source, table_of(0, 1))
+    places = [(source.position(piece.name), piece.cuts[0].start) for piece in pieces]
+    assert places == sorted(places)
+    assert len({file for (file, _), _ in places}) == 2
+
+
+def test_after_a_failure_only_what_the_table_has_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placing, "NUM_AHEAD", 1)
+    source = Watched(TENSORS, {"c": "c is unreadable"})  # the files have e, d, c, b, a; the table a and b, d, c, e
+    with pytest.raises(ValueError, match="c is unreadable"):
+        filled(source, table_of(0, 1))
+    assert set(source.asked) == set("abcde")
+    source = Watched(TENSORS, {"d": "d is unreadable"})
+    with pytest.raises(ValueError, match="d is unreadable"):
+        filled(source, table_of(0, 1))
+    assert set(source.asked) == set("abde")
 
 
 def test_no_reader_outlives_a_load() -> None:
