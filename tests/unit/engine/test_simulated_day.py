@@ -11,6 +11,7 @@ from slipstream.config.engine import EngineConfig
 from slipstream.config.speculation import Speculation, speculation
 from slipstream.engine.engine import Engine
 from slipstream.flow.output import Answer
+from slipstream.schedule import scheduler
 from slipstream.telemetry.clock import ManualClock
 from tests.fake_executor import VOCAB, FakeExecutor, answer_alone
 from tests.simulated_day import (
@@ -115,6 +116,7 @@ def answer_by(engine: Engine, visit: Visit) -> Answer:
                 return news.answer
 
 
+HEADROOMS = st.sampled_from([0, 5, 256])
 SHAPES = [speculation(0), speculation(1), speculation(4), speculation(2, 2, 4), speculation(3, 3, 9)]
 
 
@@ -139,23 +141,27 @@ def crowded_hours(draw: st.DrawFn) -> tuple[EngineConfig, list[Visit]]:
     return config, random_visits(Random(seed), count, config, vocab_size=VOCAB, pause_s=pause)
 
 
-def run_hour(hour: tuple[EngineConfig, list[Visit]]) -> None:
+def run_hour(hour: tuple[EngineConfig, list[Visit]], headroom: int) -> None:
     config, visits = hour
     day, executor = open_day(config)
-    day.run(visits, held=executor.held.keys())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scheduler, "HEADROOM", headroom)
+        day.run(visits, held=executor.held.keys())
     check_end(day, visits)
     check_answers(day, visits)
 
 
-@given(crowded_hours())
+@given(crowded_hours(), HEADROOMS)
 @settings(max_examples=250, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
-def test_in_a_crowded_hour_nothing_is_out_of_place(hour: tuple[EngineConfig, list[Visit]]) -> None:
-    run_hour(hour)
+def test_in_a_crowded_hour_nothing_is_out_of_place(hour: tuple[EngineConfig, list[Visit]], headroom: int) -> None:
+    run_hour(hour, headroom)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@given(crowded_hours())
+@given(crowded_hours(), HEADROOMS)
 @settings(max_examples=5000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_in_thousands_of_crowded_hours_nothing_is_out_of_place(hour: tuple[EngineConfig, list[Visit]]) -> None:
-    run_hour(hour)
+def test_in_thousands_of_crowded_hours_nothing_is_out_of_place(
+    hour: tuple[EngineConfig, list[Visit]], headroom: int
+) -> None:
+    run_hour(hour, headroom)
