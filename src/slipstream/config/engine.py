@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from slipstream.config.speculation import Speculation
 
-
 PAGE_SIZE = 16
 
 
@@ -30,7 +29,7 @@ class EngineConfig:
         if self.max_len < 2:
             raise ValueError(f"max_len must be 2 tokens or more, not {self.max_len}")
         if self.draft_max_len is not None and self.draft_max_len < 1:
-            raise ValueError(f"draft_max_len must be 1 token or more, not {self.draft_max_len}; leave it out for no limit")
+            raise ValueError(f"draft_max_len must be 1 token or more, not {self.draft_max_len}; leave it out")
         wanted, most = self.synthetic_accept_length, self.speculation.steps + 1
         if wanted is not None and not 1 <= wanted <= most:
             raise ValueError(

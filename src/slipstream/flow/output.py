@@ -77,15 +77,18 @@ class Statistics:
         self.cycles += 1
         self.proposed += proposed
         self.emitted += kept
-        _grow(self.histogram, accepted + 1)
+        if len(self.histogram) <= accepted:
+            _grow(self.histogram, accepted + 1)
         self.histogram[accepted] += 1
         num_reached = accepted if trimmed else min(accepted + 1, depth)
-        _grow(self.reached, num_reached)
-        _grow(self.passed, num_reached)
+        reached, passed = self.reached, self.passed
+        if len(reached) < num_reached:
+            _grow(reached, num_reached)
+            _grow(passed, num_reached)
         for position in range(num_reached):
-            self.reached[position] += 1
-        for position in range(min(accepted, num_reached)):
-            self.passed[position] += 1
+            reached[position] += 1
+        for position in range(accepted if accepted < num_reached else num_reached):
+            passed[position] += 1
 
     def add(self, other: "Statistics") -> None:
         """Add another request's counts."""
@@ -130,5 +133,4 @@ class Progress:
 
 
 def _grow(counts: list[int], length: int) -> None:
-    if len(counts) < length:
-        counts.extend([0] * (length - len(counts)))
+    counts.extend([0] * (length - len(counts)))

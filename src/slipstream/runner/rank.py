@@ -194,7 +194,8 @@ class Rank:
         if self._draft is None:
             return _entry_bytes(self._target)
         feature = self._draft.model.config.feature_size * self._target.norm.weight.element_size()
-        return _entry_bytes(self._target) + _entry_bytes(self._draft.model) + -(-feature // PAGE_SIZE)  # a page keeps one
+        per_entry = -(-feature // PAGE_SIZE)  # a page keeps one feature
+        return _entry_bytes(self._target) + _entry_bytes(self._draft.model) + per_entry
 
 
 def _paths(world: World) -> tuple[tuple[int, str, float], ...]:

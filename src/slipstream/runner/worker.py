@@ -3,30 +3,28 @@
 Shape letters: T prompt tokens of a chunk, F feature width.
 """
 
-from dataclasses import replace
-
 import torch
 from torch import Tensor
 
-from slipstream.attention.pool import KVPool, slot_run
-from slipstream.attention.rows import attend_spans
+from slipstream.attention.pool import KVPool, longer_run
 from slipstream.config.engine import EngineConfig
 from slipstream.config.model import ModelConfig
 from slipstream.config.speculation import Speculation
 from slipstream.draft.checkpoint import LoadedDraft
-from slipstream.draft.drafter import Drafter, Pending
+from slipstream.draft.drafter import Drafter
 from slipstream.draft.placement import Seat
 from slipstream.flow.batch import Batch, Row
 from slipstream.flow.output import Run
-from slipstream.flow.request import Prefill, RequestId
+from slipstream.flow.prefill import Prefill
+from slipstream.flow.request import RequestId
 from slipstream.models.decoder import Decoder
 from slipstream.parallel.cut import kv_heads
 from slipstream.parallel.group import Group, SoloGroup
 from slipstream.parallel.stamps import Stage, Stamps
 from slipstream.runner.cycle import Cycle
+from slipstream.runner.entrance import Entrance
 from slipstream.runner.graphs import GraphedCycle
 from slipstream.runner.inputs import Resident
-from slipstream.verify.distribution import draw, sampling_rows
 
 
 class Worker:
@@ -58,6 +56,7 @@ class Worker:
             feature_ring=config.feature_ring,
             synthetic_accept_length=config.synthetic_accept_length,
         )
+        self.entrance = Entrance(target, self.pool, drafter, num_pages=config.num_pages, page_size=config.page_size)
         self.graphed: GraphedCycle | None = None
         if config.graphs and self.pool.device.type == "cuda":
             self.graphed = GraphedCycle(self.cycle, max_batch=config.max_batch, steps=config.speculation.steps)
@@ -83,28 +82,14 @@ class Worker:
             raise ValueError(f"topk {shape.topk} is more than the {vocab_size} tokens that the draft can say; lower it")
 
     @torch.inference_mode()
-    def prefill(self, work: Prefill) -> int:
-        """Run a prompt on the fixed chunk grid and draw the answer's first token."""
-        request, device = work.request, self.pool.device
-        resident = Resident(run=slot_run(work.span, device), pending=None, expects=(0, 0))
-        prompt_T = torch.tensor(request.prompt, device=device)
-        last_D = prompt_T
-        for start in range(0, len(request.prompt), self.config.prefill_chunk):
-            self.stamps.mark(Stage.PREFILL)
-            last_D = self._prefill_chunk(resident, prompt_T, start)
-        num_prompt = len(request.prompt)
-        sampling = sampling_rows(
-            [request.params], [request.seed], vocab_size=self.target.config.vocab_size, device=device
-        )
-        positions = torch.tensor([num_prompt], device=device)
-        first = draw(self.target.logits(last_D), sampling, positions, self.target.shard)
-        if resident.pending is not None:
-            resident.pending = replace(resident.pending, tokens=first)
-        self._residents[request.id] = resident
-        token = int(first.item())  # sync: the host decides whether the first token ends the answer
-        resident.expects = (token, num_prompt)
+    def prefill(self, work: Prefill) -> tuple[Run | None, ...]:
+        """Run chunks of prompts; the first token of each answer whose context ends here, else None."""
+        for entry in work.entries:
+            self._residents[entry.request.id] = self.entrance.open(entry)
+        self.stamps.mark(Stage.PREFILL)
+        firsts = self.entrance.run(work.chunks, [self._residents[chunk.request] for chunk in work.chunks])
         self.stamps.mark(Stage.IDLE)
-        return token
+        return firsts
 
     @torch.inference_mode()
     def step(self, batch: Batch) -> tuple[Run, ...]:
@@ -114,6 +99,8 @@ class Worker:
             Divergence: this rank's own count of a request differs from the batch, which rank 0 made.
         """
         self.stamps.begin(batch.cycle)
+        for request, pages in batch.grown:
+            self._residents[request].run = longer_run(self._residents[request].run, pages, self.config.page_size)
         residents = [self._residents[row.request] for row in batch.rows]
         for row, resident in zip(batch.rows, residents, strict=True):
             if resident.expects != (row.root_token, row.root_position):
@@ -138,21 +125,6 @@ class Worker:
             return self.graphed.step(batch, residents)
         self.graphed.vacate()
         return self.cycle.step(batch, residents)
-
-    def _prefill_chunk(self, resident: Resident, prompt_T: Tensor, start: int) -> Tensor:
-        """Run one chunk; return its last row. The prompt's last position waits for the token that follows it."""
-        stop = min(start + self.config.prefill_chunk, len(prompt_T))
-        hidden = self.target(prompt_T[start:stop], attend_spans(self.pool, [resident.run], [(start, stop)]))
-        if self.drafter is not None and hidden.features_TF is not None:
-            known = min(stop, len(prompt_T) - 1)  # positions whose next token the prompt itself gives
-            if known > start:
-                chunk = Pending(
-                    start=start, tokens=prompt_T[start + 1 : known + 1], features=hidden.features_TF[: known - start]
-                )
-                self.drafter.extend([chunk], [resident.run])
-            waiting = hidden.features_TF[known - start :]
-            resident.pending = Pending(start=known, tokens=prompt_T[:0], features=waiting)
-        return hidden.final_TD[-1:]
 
 
 class Divergence(RuntimeError):

@@ -117,12 +117,7 @@ class LLM:
                 draft=settle_draft(paths.draft, draft_dtype, self.dtype, capture_convention),
                 draft_tp=settle_draft_tp(str(draft_tp), self.tp, has_draft=has_draft),
                 config=settle_engine(
-                    shape,
-                    max_len=self.max_len,
-                    max_batch=max_batch,
-                    synthetic_accept_length=synthetic_accept_length,
-                    prefix_cache=prefix_cache,
-                    draft_max_len=draft_max_len,
+                    shape, self.max_len, max_batch, synthetic_accept_length, prefix_cache, draft_max_len
                 ),
                 budget=Budget(memory_fraction=memory_fraction, kv_gib=kv_gib),
                 strict_memory_balance=strict_memory_balance,

@@ -101,7 +101,6 @@ def settle_max_len(max_len: int | None, config: ModelConfig) -> int:
 
 def settle_engine(
     shape: Speculation,
-    *,
     max_len: int,
     max_batch: int,
     synthetic_accept_length: float | None,

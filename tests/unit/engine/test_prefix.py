@@ -15,7 +15,7 @@ SHAPES = [speculation(0), speculation(3), speculation(3, 3, 9)]
 def prompts() -> list[list[int]]:
     """Full hits up to a page's end, partial ones, one token more than a page, and none."""
     head = [(7 * place) % 113 for place in range(80)]
-    return [head, head + [5], head[:48], head[:49], head[:40] + [9] * 30, [3] * 20, head[:16], head[:17] + [1]]
+    return [head, [*head, 5], head[:48], head[:49], head[:40] + [9] * 30, [3] * 20, head[:16], [*head[:17], 1]]
 
 
 @pytest.mark.parametrize("params", PARAMS, ids=["greedy", "sampled"])
