@@ -1,4 +1,4 @@
-"""Who makes room and who waits, and that no token changes for it: on a tiny model where tokens matter, else on a fake."""
+"""Who makes room, who waits, and that no token changes for it: on a tiny model where tokens matter, else on a fake."""
 
 from collections.abc import Sequence
 from itertools import pairwise
