@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-KEY_BLOCK = 256
+KEY_BLOCK = 128
 MIN_QUERY_ROWS = 8
 FIXED_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # in graphs: these build no plans at their first use
 

@@ -31,25 +31,25 @@ def causal(newest: list[int], keys: int) -> Tensor:
 @pytest.mark.parametrize("heads", HEADS)
 @pytest.mark.parametrize("attend", [attend_shared, attend_sdpa])
 def test_shared_keys_give_softmax_attention(heads: tuple[int, int, int], attend: object) -> None:
-    queries, keys, values = inputs(heads, 5, 2 * KEY_BLOCK)
-    mask = causal([3, 200, 255, 256, 400], 2 * KEY_BLOCK)
+    queries, keys, values = inputs(heads, 5, 4 * KEY_BLOCK)
+    mask = causal([3, 127, 128, 256, 400], 4 * KEY_BLOCK)
     found = attend(queries, keys, values, mask)  # type: ignore[operator]
     assert torch.allclose(found.double(), naive(queries, keys, values, mask), atol=2e-6)
 
 
 @pytest.mark.parametrize("heads", HEADS)
 def test_a_rows_bits_do_not_depend_on_its_companions_or_the_padding(heads: tuple[int, int, int]) -> None:
-    queries, keys, values = inputs(heads, 25, 4 * KEY_BLOCK)
-    for newest in (3, 250, 256, 300, 700):
+    queries, keys, values = inputs(heads, 25, 8 * KEY_BLOCK)
+    for newest in (3, 127, 128, 250, 256, 300, 700):
         blocks = -(-(newest + 1) // KEY_BLOCK) * KEY_BLOCK
         alone = attend_shared(queries[:1], keys[:blocks], values[:blocks], causal([newest], blocks))
         for rows in (2, 3, 5, 9, 17, 25):
-            company = attend_shared(queries[:rows], keys, values, causal([newest] * rows, 4 * KEY_BLOCK))
+            company = attend_shared(queries[:rows], keys, values, causal([newest] * rows, 8 * KEY_BLOCK))
             assert torch.equal(alone[0], company[0])
 
 
 @pytest.mark.parametrize("heads", HEADS)
-@pytest.mark.parametrize("committed", [5, 250, 255, 256, 300, 520])
+@pytest.mark.parametrize("committed", [5, 126, 127, 128, 250, 255, 256, 300, 520])
 def test_a_tree_path_gives_the_bits_of_a_chain_at_the_same_positions(
     heads: tuple[int, int, int], committed: int
 ) -> None:
