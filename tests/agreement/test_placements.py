@@ -89,7 +89,8 @@ def test_shares_are_the_ones_that_were_asked_for(under: Under, draft_tp: str, gr
 def test_ranks_without_a_draft_cache_for_the_target_alone(under: Under) -> None:
     under.llm.reconfigure(draft_tp=1)
     holder, other = under.llm.shares()
-    assert holder.entry_bytes == other.entry_bytes + 2 * 2 * HEAD_DIM * 4  # the draft's layer, whole
+    feature = 3 * HIDDEN * 4 // 16  # one a page
+    assert holder.entry_bytes == other.entry_bytes + 2 * 2 * HEAD_DIM * 4 + feature  # the draft's layer, whole
     assert holder.kv_bytes > other.kv_bytes
 
 
