@@ -129,8 +129,10 @@ class FakeExecutor:
         held = self.held[row.request]
         position, token = row.root_position, row.root_token
         assert (held.root, len(held.entries)) == (token, position), "host and device disagree about the root"
-        asked = held.request.steps
-        assert row.depth_limit <= (self.config.speculation.steps if asked is None else asked), "deeper than asked for"
+        asked, most = held.request.steps, self.config.speculation.steps
+        assert row.depth_limit <= min(most, most if asked is None else asked), "deeper than asked for"
+        room = min(held.request.params.max_tokens + len(held.request.prompt), self.config.max_len) - position - 1
+        assert row.depth_limit < room, "more may be accepted than the answer has room for"
         self.compare(held)
         tail = range(position, position + shape.num_tail_entries + 1)
         for place in tail:  # the highest one must exist

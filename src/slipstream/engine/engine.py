@@ -46,6 +46,7 @@ class Engine:
         self.num_cycles = 0
         self._waiting: dict[RequestId, Running] = {}
         self._num_arrivals = 0
+        self._next_check_s = clock.now()
 
     @property
     def busy(self) -> bool:
@@ -99,7 +100,7 @@ class Engine:
         news = self._prefill(self._admit())
         news += self._cycle()
         if not self.busy:
-            self.pages.check([])  # nobody holds a page now
+            self._check_pages()
         return news
 
     def prefill_all(self) -> list[Progress]:
@@ -121,8 +122,7 @@ class Engine:
                 worst = self._worst()
                 if worst is None or worst.request.priority <= state.request.priority:
                     break
-                entries = [entry for entry in entries if entry.request.id != worst.request.id]
-                self._preempt(worst)
+                self._preempt(worst)  # none of those that entered just now: they are as important at least
                 continue
             self.line.leave(state.request.id)
             self.running[state.request.id] = self._waiting.pop(state.request.id)
@@ -258,3 +258,13 @@ class Engine:
         pages, state.pages = state.pages, ()
         self.pages.release(pages)
         self.executor.release(state.request.id)
+
+    def _check_pages(self) -> None:
+        """Nobody holds a page now. Every page is looked at, but for at most a hundredth of the time."""
+        num_free, num_held = self.pages.num_free, self.pages.num_pinned
+        assert num_free + num_held == self.config.num_pages - 1, "requests are gone but their pages are not"
+        if self.clock.now() < self._next_check_s:
+            return
+        with Stopwatch(self.clock) as watch:
+            self.pages.check([])
+        self._next_check_s = self.clock.now() + 100 * watch.seconds

@@ -1,10 +1,12 @@
 """Who makes room, who waits, and that no token changes for it: on a tiny model where tokens matter, else on a fake."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 import pytest
 
+from slipstream.cache.pages import Pages
+from slipstream.cache.table import PageTable
 from slipstream.config.engine import EngineConfig
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import Speculation, speculation
@@ -12,7 +14,7 @@ from slipstream.engine.engine import Ending, Engine
 from slipstream.flow.output import Answer, FinishReason
 from slipstream.flow.request import Request
 from slipstream.schedule import scheduler
-from slipstream.telemetry.clock import Clock
+from slipstream.telemetry.clock import Clock, ManualClock
 from tests.fake_executor import FakeExecutor, answer_alone
 from tests.tiny_engine import NoStops, some_prompts, tiny_engine
 
@@ -296,3 +298,41 @@ def test_a_request_keeps_its_pages_in_order_when_it_grows() -> None:
         sizes += [len(state.pages) for state in engine.running.values()]
         engine.step()
     assert all(before <= after for before, after in pairwise(sizes))
+
+
+def test_pages_that_outlive_their_requests_are_noticed_at_once() -> None:
+    engine = fake_engine()
+    put(engine, ask(0))
+    engine.step()
+    assert engine.pages.grow((), 4) is not None  # nobody's
+    with pytest.raises(AssertionError, match="requests are gone but their pages are not"):
+        finish_unchecked(engine)
+
+
+def finish_unchecked(engine: Engine) -> None:
+    while engine.busy:
+        engine.step()
+
+
+class SlowPages(PageTable):
+    """A table so large that a look at all of it takes a second."""
+
+    clock = ManualClock()
+    num_checks = 0
+
+    def check(self, held: Iterable[Sequence[int]] | None = None) -> None:
+        super().check(held)
+        self.num_checks += 1
+        self.clock.advance(1.0)
+
+
+def test_a_large_table_is_looked_at_for_a_hundredth_of_the_time() -> None:
+    config = EngineConfig(speculation=speculation(3), max_len=256)
+    clock = SlowPages.clock
+    engine = Engine(config, FakeExecutor(config), clock=clock)
+    engine.pages = pages = SlowPages(Pages(config.num_pages, config.page_size))
+    for number in range(40):
+        put(engine, ask(number))
+        finish_unchecked(engine)
+        clock.advance(10.0)
+    assert pages.num_checks == 4
