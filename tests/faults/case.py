@@ -16,6 +16,7 @@ from typing import Any
 
 from slipstream.parallel import process
 from tests.faults.rank import Fault, How, Plan
+from tests.patience import patience
 from tests.unit.cli.world import World
 
 START_S = 90.0  # for two processes to import torch and load, on a machine that runs other tests too
@@ -77,6 +78,7 @@ class Group:
 
     def wait(self, since: float | None, limit_s: float) -> float:
         """Wait until every rank has ended; seconds since a moment, or since the fault struck."""
+        limit_s = patience(limit_s)
         began = time.time() if since is None and not self._struck() else since or self._struck()
         while not all(self._ended(rank) for rank in range(SIZE)):
             assert time.time() < began + limit_s, f"{self._alive()} still there after {limit_s:g} s\n{self.stderr}"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import patience
 from tests.unit.parallel.ranks import LIMITS, await_text, publish
 
 SIZE = 3
@@ -43,7 +44,7 @@ class Ranks:
         publish(self.folder / f"do-{rank}", what)
 
     def wait_for_end(self, seconds: float) -> list[int]:
-        ends = time.monotonic() + seconds
+        ends = time.monotonic() + patience(seconds)
         return [each.wait(timeout=max(0.01, ends - time.monotonic())) for each in self.processes]
 
     def sentence(self, rank: int) -> str:
