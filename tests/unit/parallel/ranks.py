@@ -16,7 +16,7 @@ from slipstream.parallel.roll import Limits
 from slipstream.parallel.stamps import Stage, Stamps
 from slipstream.parallel.watchdog import Watchdog
 
-LIMITS = Limits(interval_s=0.1, limit_s=1.2, load_limit_s=5, grace_s=0.5, interrupt_s=0.7)
+LIMITS = Limits(interval_s=0.1, limit_s=1.2, load_limit_s=5, grace_s=0.5, interrupt_s=0.4)
 STEP_S = 0.02
 
 
