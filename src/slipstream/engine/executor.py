@@ -4,6 +4,7 @@ Rank 0 owns the host loop. It sends each order to every other rank, then carries
 meet in the collectives, so no answer is waited for. Orders about models and memory are answered by every rank.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol
@@ -69,7 +70,46 @@ class Ranks(Executor, Protocol):
         ...
 
 
-class RankExecutor:
+class Ordering(ABC):
+    """What an executor does by ordering it of its ranks, wherever they are."""
+
+    @property
+    @abstractmethod
+    def ended(self) -> bool:
+        """Whether nothing can be ordered any more."""
+
+    @abstractmethod
+    def order_all(self, order: object) -> Sequence[Any]:
+        """Have an order carried out on all ranks; results of all where they answer it, else rank 0's alone."""
+
+    def order(self, order: object) -> Any:
+        """Have an order carried out on all ranks; rank 0's result.
+
+        Raises:
+            ValueError: an order about models or memory that some rank cannot meet.
+            GroupError: a rank died, hung or diverged; the group has ended.
+        """
+        return self.order_all(order)[0]
+
+    def prefill(self, work: Prefill) -> tuple[Run | None, ...]:
+        """Run chunks of prompts on every rank."""
+        return self.order(work)
+
+    def step(self, batch: Batch) -> tuple[Run, ...]:
+        """Run one cycle on every rank."""
+        return self.order(batch)
+
+    def release(self, request: RequestId) -> None:
+        """Forget a request on every rank; a group that has ended has forgotten it."""
+        if not self.ended:
+            self.order(Release(request=request))
+
+    def shares(self) -> tuple[RankShare, ...]:
+        """What each rank holds."""
+        return tuple(self.order_all(TellShare()))
+
+
+class RankExecutor(Ordering):
     """This process is rank 0, alone or with a group behind it."""
 
     def __init__(self, rank: Rank, membership: Membership | None = None) -> None:
@@ -80,6 +120,11 @@ class RankExecutor:
     def has_draft(self) -> bool:
         """Whether a draft was placed; rank 0 always holds a share of it."""
         return self.worker.has_draft
+
+    @property
+    def ended(self) -> bool:
+        """Whether the group was closed or lost."""
+        return self._closed
 
     @property
     def worker(self) -> Worker:
@@ -93,32 +138,6 @@ class RankExecutor:
             ValueError: no draft, or too few draft tokens to choose from.
         """
         self.worker.check(shape)
-
-    def prefill(self, work: Prefill) -> tuple[Run | None, ...]:
-        """Run chunks of prompts on every rank."""
-        return self.order(work)
-
-    def step(self, batch: Batch) -> tuple[Run, ...]:
-        """Run one cycle on every rank."""
-        return self.order(batch)
-
-    def release(self, request: RequestId) -> None:
-        """Forget a request on every rank; a group that has ended has forgotten it."""
-        if not self._closed:
-            self.order(Release(request=request))
-
-    def shares(self) -> tuple[RankShare, ...]:
-        """What each rank holds."""
-        return tuple(self.order_all(TellShare()))
-
-    def order(self, order: object) -> Any:
-        """Have an order carried out on all ranks; this rank's result.
-
-        Raises:
-            ValueError: an order about models or memory that some rank cannot meet.
-            GroupError: a rank died, hung or diverged; the group has ended.
-        """
-        return self.order_all(order)[0]
 
     def order_all(self, order: object) -> Sequence[Any]:
         """The same; results of all ranks where the order is one that they answer, else this rank's alone."""

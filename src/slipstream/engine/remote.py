@@ -12,14 +12,9 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 from slipstream.config.speculation import Speculation
-from slipstream.engine.executor import ANSWERED, RankExecutor
+from slipstream.engine.executor import ANSWERED, Ordering, RankExecutor
 from slipstream.engine.interrupt import interrupts_wait
-from slipstream.flow.batch import Batch
-from slipstream.flow.orders import RankShare, Release, TellShare
-from slipstream.flow.output import Run
-from slipstream.flow.prefill import Prefill
 from slipstream.flow.relay import Ask, Kind, Question, Reply
-from slipstream.flow.request import RequestId
 from slipstream.parallel.channel import Wire
 from slipstream.parallel.roll import ENDS
 from slipstream.parallel.watchdog import GroupError
@@ -41,7 +36,7 @@ class TakeDown(Protocol):
     def __call__(self, *, in_peace: bool) -> None: ...
 
 
-class RemoteExecutor:
+class RemoteExecutor(Ordering):
     """The host loop's end."""
 
     def __init__(
@@ -67,6 +62,11 @@ class RemoteExecutor:
         self._result()
 
     @property
+    def ended(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self._over is not None
+
+    @property
     def has_draft(self) -> bool:
         """Whether a draft was placed."""
         return self._ask(Question.HAS_DRAFT)
@@ -78,32 +78,6 @@ class RemoteExecutor:
             ValueError: no draft, or too few draft tokens to choose from.
         """
         self._ask(Question.CHECK, shape)
-
-    def prefill(self, work: Prefill) -> tuple[Run | None, ...]:
-        """Run chunks of prompts on every rank."""
-        return self.order(work)
-
-    def step(self, batch: Batch) -> tuple[Run, ...]:
-        """Run one cycle on every rank."""
-        return self.order(batch)
-
-    def release(self, request: RequestId) -> None:
-        """Forget a request on every rank; a group that has ended has forgotten it."""
-        if self._over is None:
-            self.order(Release(request=request))
-
-    def shares(self) -> tuple[RankShare, ...]:
-        """What each rank holds."""
-        return tuple(self.order_all(TellShare()))
-
-    def order(self, order: object) -> Any:
-        """Have an order carried out on all ranks; rank 0's result.
-
-        Raises:
-            ValueError: an order about models or memory that some rank cannot meet.
-            GroupError: a rank died, hung or diverged; the group has ended.
-        """
-        return self.order_all(order)[0]
 
     def order_all(self, order: object) -> Sequence[Any]:
         """The same; results of all ranks where the order is one that they answer, else rank 0's alone."""
