@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Generator, Sequence
 from weakref import finalize
 
+from slipstream.config.draft import AS_DECLARED, DraftWiring
 from slipstream.config.placement import Placement
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import Speculation
@@ -51,7 +52,8 @@ class LLM:
     draft_dtype: auto is the target's. seed: makes the seeds of requests that bring none reproducible. kv_gib: budget
     of both KV pools on each rank; memory_fraction: of each device, for everything (pass one of the two). on_load is
     told the bytes of every tensor as it is placed. prefix_cache: prompts that begin alike share what was computed.
-    draft_max_len: tokens of context beyond which nothing is drafted.
+    draft_max_len: tokens of context beyond which nothing is drafted. draft_wiring: what is known better than the
+    draft's checkpoint (`slipstream doctor` finds it).
 
     tp: ranks that the target is cut over; as many as a launcher started, else 1. draft_tp: over how many of them the
     draft is cut, `replicated`, or `auto`, which times every placement. inject_allreduce_us delays every collective.
@@ -83,6 +85,7 @@ class LLM:
         capture_convention: str = "auto",
         prefix_cache: bool = True,
         draft_max_len: int | None = None,
+        draft_wiring: DraftWiring = AS_DECLARED,
         tp: int | None = None,
         draft_tp: str | int = "auto",
         inject_allreduce_us: float = 0.0,
@@ -106,7 +109,7 @@ class LLM:
             shape = settle_speculation(steps, topk, draft_tokens, has_draft=has_draft)
             wanted = Wanted(
                 target=settle_target(paths.model, self.model_config, self.dtype, self.max_len),
-                draft=settle_draft(paths.draft, draft_dtype, self.dtype, capture_convention),
+                draft=settle_draft(paths.draft, draft_dtype, self.dtype, capture_convention, draft_wiring),
                 draft_tp=settle_draft_tp(str(draft_tp), self.tp, has_draft=has_draft),
                 config=settle_engine(
                     shape, self.max_len, max_batch, synthetic_accept_length, prefix_cache, draft_max_len
