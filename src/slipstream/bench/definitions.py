@@ -14,6 +14,13 @@ _SETTINGS = {
     "tp": "ranks that the target is cut over",
     "draft_placement": "ranks that the draft is cut over (`tp N`), or `replicated`; null without a draft",
     "dtype": "number format of the target's weights and KV entries",
+    "weights": "`dummy` (random) or of a `checkpoint`",
+    "page_size": "KV entries a page",
+    "prefill_chunk": "tokens of prompts that one forward runs",
+    "prefix_cache": "whether prompts that begin alike share pages",
+    "draft_max_len": "tokens of context beyond which nothing is drafted; null for no limit",
+    "feature_ring": "emitted positions that may wait for the draft",
+    "overlap": "whether the host's work on a cycle runs beside the next one",
     "device": "kind of device that the ranks run on",
     "graphs": "whether cycles are replayed as captured CUDA graphs where a batch allows it",
     "all_reduce": "the way that all-reduces of each message size take, as bytes:way; none on one rank",
@@ -32,7 +39,7 @@ _SETTINGS = {
     "sglang_num_draft_tokens": "SGLang's name: draft tokens with the root, so one more",
     "vllm_num_speculative_tokens": "vLLM's name: draft tokens of a chain without the root; null for a tree",
     "batch": "requests that decode together",
-    "context": "tokens in the cache of each request when timing begins",
+    "context": "tokens of each request's prompt; a few more are cached by the time cycles are timed",
     "max_batch": "most requests that run together",
     "prompts": "where the prompts came from",
     "num_prompts": "prompts that were answered",
@@ -69,14 +76,14 @@ _ACCEPTANCE = {
     "accepted": "of those, kept",
     "emitted": "accepted + 1 a cycle: the target's own token; the prefill's token is no cycle's",
     "not_drafted": "cycles in which nothing was drafted because the context is beyond the draft's length",
-    "accept_length": "emitted / cycles over all answers, the target's own token (bonus) included; plain decoding has 1",
-    "accept_length_mean_of_answers": "mean over answers of each one's emitted / cycles: short answers weigh as long ones",
+    "accept_length": "emitted / cycles over all answers, the target's own token (bonus) included; plain is 1",
+    "accept_length_mean_of_answers": "mean over answers of each one's emitted / cycles; short ones weigh as long ones",
     "accept_rate": "accepted / proposed, over all cycles",
     "acceptance_by_position": "P(position i accepted, given that all before it were), i from 1",
     "acceptance_up_to_position": "P(positions 1 to i all accepted), i from 1: vLLM's per-position acceptance rate",
     "histogram": "how many cycles accepted 0, 1, 2, ... drafted tokens",
     "accept_length_by_task": "accept length of each task's answers",
-    "accept_length_by_steps": "accept length that a chain of 1, 2, ... steps would have, from the deepest one's histogram",
+    "accept_length_by_steps": "accept length forecast for chains of 1, 2, ... steps, from this one's histogram",
     "loop_rate": "share of answers that hold a repeated 16-gram of token ids",
     "accept_length_until_loop": "accept length of the answers cut at their first repeated 16-gram",
 }
@@ -97,7 +104,7 @@ _TUNE = {
     "confirmed_tokens_per_s": "tokens a second of a real run on the prompts, prefill excluded, median of the rounds",
     "confirmed_spread_tokens_per_s": "the same, distance between the slowest and the fastest round",
     "confirmed_accept_length": "emitted / cycles of the real run",
-    "gain_over_plain": "confirmed tokens a second over those of plain decoding in the same rounds, median of the ratios",
+    "gain_over_plain": "confirmed tokens a second over plain decoding's in the same round, median of the ratios",
     "seconds": "wall time that this took",
     "noise": "relative spread of plain decoding between rounds; gains below it count as ties, which plain wins",
     "chosen": "whether tune chose this shape for its batch",
@@ -109,7 +116,7 @@ DEFINITIONS: Mapping[str, str] = MappingProxyType({**_SETTINGS, **_LATENCY, **_A
 
 
 def undefined(row: Mapping[str, Any], definitions: Mapping[str, str] = DEFINITIONS) -> list[str]:
-    """Leaf fields of a JSON row that have no definition, as dotted names; objects and lists of objects are not leaves."""
+    """Leaf fields of a JSON row that have no definition, as dotted names; objects, and objects in lists, are none."""
     missing: list[str] = []
     for name, value in row.items():
         rows = [value] if isinstance(value, Mapping) else _rows_in(value)
