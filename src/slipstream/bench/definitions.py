@@ -83,7 +83,7 @@ _ACCEPTANCE = {
     "acceptance_up_to_position": "P(positions 1 to i all accepted), i from 1: vLLM's per-position acceptance rate",
     "histogram": "how many cycles accepted 0, 1, 2, ... drafted tokens",
     "accept_length_by_task": "accept length of each task's answers",
-    "accept_length_by_steps": "accept length forecast for chains of 1, 2, ... steps, from this one's histogram",
+    "accept_length_by_steps": "accept length forecast for chains of 1, 2, ... steps, from its acceptance by position",
     "loop_rate": "share of answers that hold a repeated 16-gram of token ids",
     "accept_length_until_loop": "accept length of the answers cut at their first repeated 16-gram",
 }
