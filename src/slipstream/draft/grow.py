@@ -93,4 +93,5 @@ def best_tree(grown: Candidates, roots_S: Tensor, ids_V: Tensor, *, draft_tokens
         depths_SN=torch.cat((root_S1, depth_C[chosen_SN]), dim=1),
         max_depth=len(sizes),
         is_chain=False,
+        scores_SN=torch.cat((torch.zeros_like(scores_SC[:, :1]), scores_SC.gather(1, chosen_SN)), dim=1),
     )
