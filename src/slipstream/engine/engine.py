@@ -42,7 +42,7 @@ class Engine:
         self.pages = PageTable(Pages(config.num_pages, config.page_size))
         self.line = Line()
         self.running: dict[RequestId, Running] = {}  # in the batch, in the order in which they entered
-        self.gauge = AcceptanceGauge()
+        self.gauge = AcceptanceGauge(steps=self.speculation.steps)
         self.num_cycles = 0
         self._waiting: dict[RequestId, Running] = {}
         self._num_arrivals = 0
@@ -63,6 +63,7 @@ class Engine:
         self.executor.check(speculation)
         self.config = replace(self.config, speculation=speculation)
         self.speculation = speculation
+        self.gauge = AcceptanceGauge(steps=speculation.steps)
 
     def refuse_while_busy(self) -> None:
         """Raises ValueError while requests wait or run."""
@@ -186,6 +187,8 @@ class Engine:
         self.num_cycles += 1
         with Stopwatch(self.clock) as watch:
             runs = self.executor.step(batch)
+        for run, limit in zip(runs, limits, strict=True):
+            self.gauge.see(emitted=len(run.tokens), depth=limit)
         return [self._take(run, watch.seconds) for run in runs]
 
     def _grow(self) -> dict[RequestId, tuple[int, ...]]:
@@ -220,8 +223,6 @@ class Engine:
         state.num_run = state.num_context = state.num_tokens - 1
         trimmed = len(kept) < len(run.tokens)
         state.statistics.record(kept=len(kept), depth=run.depth, proposed=run.proposed, trimmed=trimmed)
-        if run.depth:
-            self.gauge.see(len(run.tokens))
         accepted = len(kept) if trimmed else len(kept) - 1
         return self._news(state, kept, accepted=accepted)
 

@@ -36,6 +36,7 @@ from slipstream.serve.settle import (
     settle_tp,
 )
 from slipstream.serve.start import Started, Wanted, check_before_loading, reconfigured, set_delay, start
+from slipstream.serve.statistics import EngineStatistics, statistics_of
 from slipstream.telemetry.clock import Clock, Stopwatch
 from slipstream.text.template import load_template
 from slipstream.text.tokenizer import load_tokenizer
@@ -162,6 +163,11 @@ class LLM:
     def synthetic_accept_length(self) -> float | None:
         """The decreed accept length: answers are then no answers."""
         return self.engine.config.synthetic_accept_length
+
+    @property
+    def statistics(self) -> EngineStatistics:
+        """Cycles, acceptance drift, and what the prefix cache spared."""
+        return statistics_of(self.engine)
 
     def shares(self) -> tuple[RankShare, ...]:
         """What every rank holds now: group sizes, shapes of the draft's shards, bytes."""
