@@ -21,7 +21,7 @@ from slipstream.flow.span import PageSpan
 from slipstream.schedule.line import Line
 from slipstream.schedule.scheduler import check_request, comfortable, entries_for, next_chunks, victim
 from slipstream.telemetry.clock import Clock, Stopwatch
-from slipstream.verify.finish import Matcher
+from slipstream.verify.finish import GrammarEnd, Matcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,7 @@ class Ending:
 
     stop_ids: Collection[int]
     matcher: Matcher
+    grammar: GrammarEnd | None = None  # where the answer follows one
 
 
 class Engine:
@@ -82,6 +83,7 @@ class Engine:
             context=request.prompt,
             arrival=self._num_arrivals,
             matcher=ending.matcher,
+            grammar=ending.grammar,
             stop_ids=frozenset(ending.stop_ids),
             longest=min(request.params.max_tokens, self.config.max_len - len(request.prompt)),
         )
