@@ -109,7 +109,7 @@ def run_day(shape: Speculation, num_visits: int) -> None:
         Random(2), num_visits, engine.config, vocab_size=config.vocab_size, pause_s=0.01, asks=some_wish
     )
     day = Day(engine, clock)
-    day.run(visits, held=engine.executor._residents.keys())
+    day.run(visits, held=engine.executor._residents.keys())  # type: ignore[attr-defined]
     check_end(day, visits)
     assert day.num_preemptions > 20
     assert set(day.cancelled.values()) >= {"waiting", "entering", "decoding"}
