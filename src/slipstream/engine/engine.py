@@ -40,7 +40,7 @@ class Engine:
         self.config, self.executor, self.clock = config, executor, clock
         self.speculation = config.speculation if executor.has_draft else PLAIN
         executor.check(self.speculation)
-        self.pages = PageTable(Pages(config.num_pages, config.page_size))
+        self.pages = PageTable(Pages(config.num_pages, config.page_size), max_pinned_pages=config.max_pinned_pages)
         self.line = Line()
         self.running: dict[RequestId, Running] = {}  # in the batch, in the order in which they entered
         self.gauge = AcceptanceGauge(steps=self.speculation.steps)
