@@ -46,7 +46,7 @@ def generate(
     """Answer a prompt or a file of prompts."""
     entries = chosen_entries(prompt, prompts)
     params = sampling.params()
-    llm = models.load()
+    llm = models.load(together=min(models.max_batch, len(entries) * params.n))
     if params.logprobs is not None and not as_json:
         raise ValueError("log-probabilities are printed with --json; add it, or leave --logprobs out")
     show = JsonLines(llm) if as_json else Answers(llm, entries, params)
