@@ -55,6 +55,7 @@ VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
     ),
     "pull": Verb(module="pull", function="pull", help="Bring a model to this machine.", alone=True),
     "train": Verb(module="train", function="train", help="Train a draft for a model.", alone=True),
+    "profile": Verb(module="profile", function="profile", help="Where a cycle's time goes, and what to change."),
     "tune": Verb(module="tune", function="tune", help="Find the fastest steps, tree and placement for each batch."),
     "bench": {
         "acceptance": Verb(module="bench", function="acceptance", help="Accept length over a set of prompts."),
