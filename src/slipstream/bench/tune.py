@@ -124,7 +124,7 @@ class Tuner:
 
     def _accept(self, probe: Speculation, family: tuple[Speculation, ...]) -> dict[str, Any]:
         self.on_work(f"accept length of {name_of(probe)} and all below")
-        self._place(str(self.search.placements[0]))
+        self.place(str(self.search.placements[0]))
         walks = Walks(family)
         run = answer(
             self.executor,
@@ -173,7 +173,7 @@ class Tuner:
 
     def _time_one(self, setup: Setup, batch: int, accept_length: float) -> dict[str, Any]:
         self.on_work(f"bs {batch}: a cycle of {name_of(setup.shape)} {setup.placement}".rstrip())
-        self._place(setup.placement)
+        self.place(setup.placement)
         most = setup.shape.steps + 1
         config = EngineConfig(
             speculation=setup.shape,
@@ -226,14 +226,14 @@ class Tuner:
     def real_run(self, setup: Setup, batch: int, number: int) -> dict[str, Any]:
         """One round of one contender: as many prompts as a round takes, other ones in each round."""
         self.on_work(f"bs {batch}: {name_of(setup.shape)} answers, round {number + 1}")
-        self._place(setup.placement)
+        self.place(setup.placement)
         count = per_round(len(self.search.task.prompts), rounds=self.search.rounds, batch=batch)
         task = self.search.task.part(number * count, count)
         run: RealRun = answer(self.executor, setup.shape, task, batch=batch, clock=self.clock)
         counts = {"emitted": run.statistics.emitted, "cycles": run.statistics.cycles}
         return {"tokens_per_s": run.tokens_per_s, **counts}
 
-    def _place(self, placement: str) -> None:
+    def place(self, placement: str) -> None:
         """Have the draft where a setup wants it; plain decoding runs without one, as a plain engine would."""
         if placement == self._placed:
             return

@@ -28,16 +28,20 @@ class Walks:
         self.num_seen = 0  # requests times cycles
         self.accepted = dict.fromkeys(shapes, 0)
 
-    def see(self, tree: TokenTree, accepted: Accepted) -> None:
-        """Count one cycle; a tree without scores tells nothing."""
+    def see(self, tree: TokenTree, accepted: Accepted, free: Sequence[bool]) -> None:
+        """Count one cycle of the requests that are free to accept all of the tree: others are close to their ends.
+
+        A tree without scores tells nothing.
+        """
         if tree.scores_SN is None:
             return
-        self.num_seen += tree.tokens_SN.shape[0]
+        self.num_seen += sum(free)
+        free_S1 = torch.tensor(free, device=tree.tokens_SN.device)[:, None]
         for steps in {shape.steps for shape in self.accepted}:
             ranks_SD, there_SD = path_ranks(tree, accepted, steps)
             for shape in self.accepted:
                 if shape.steps == steps:
-                    held_SD = there_SD & (ranks_SD < shape.draft_tokens)
+                    held_SD = free_S1 & there_SD & (ranks_SD < shape.draft_tokens)
                     self.accepted[shape] += int(held_SD.long().cumprod(1).sum().item())  # sync: a measurement
 
     def accept_lengths(self) -> dict[Speculation, float]:
@@ -71,7 +75,7 @@ def watching(cycle: Cycle, walks: Walks) -> Iterator[None]:
     @wraps(inner)
     def accept(batch: Batch, tree: TokenTree, verified: Verified) -> Accepted:
         accepted = inner(batch, tree, verified)
-        walks.see(tree, accepted)
+        walks.see(tree, accepted, [row.depth_limit >= tree.max_depth for row in batch.rows])
         return accepted
 
     setattr(cycle, "accept", accept)  # noqa: B010 - shadows the method for a while

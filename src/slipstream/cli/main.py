@@ -80,12 +80,24 @@ VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
         "nccl": Verb(
             module="doctor", function="nccl", help="Links between GPUs, all-reduce latency, what to set.", alone=True
         ),
+        "check": Verb(
+            module="doctor_check",
+            function="check",
+            help="Machine, compatibility and wiring: `slipstream doctor --model M` is short for it.",
+            alone=True,
+        ),
+        "lossless": Verb(
+            module="doctor_lossless",
+            function="lossless",
+            help="Prove that speculation changes no token, on your own model and prompts.",
+        ),
     },
 }
 GROUP_HELP = {
     "bench": "Measure, and print what was measured under its name.",
-    "doctor": "Examine this machine and say what to set.",
+    "doctor": "Examine this machine, a target and its draft, and say what to set.",
 }
+UNNAMED = {"doctor": "check"}  # which verb of a group options belong to that name none
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -107,7 +119,7 @@ def _fill(group: TyperGroup, table: Mapping[str, Verb | Mapping[str, Verb]]) -> 
         if isinstance(verb, Verb):
             group.add_command(LazyVerb(name, verb), name)
             continue
-        nested = TyperGroup(name=name, help=GROUP_HELP[name], no_args_is_help=True)
+        nested = Nested(name=name, help=GROUP_HELP[name], no_args_is_help=True)
         group.add_command(_fill(nested, verb), name)
     return group
 
@@ -124,6 +136,16 @@ def _root(
     ] = False,
 ) -> None:
     """EAGLE-3 speculative decoding: measured, explained, lossless."""
+
+
+class Nested(TyperGroup):
+    """A group of verbs; options may belong to one that need not be named."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        unnamed = UNNAMED.get(self.name or "")
+        if unnamed is not None and args and args[0].startswith("-") and args[0] != "--help":
+            args = [unnamed, *args]
+        return super().make_context(info_name, args, parent=parent, **extra)
 
 
 class LazyVerb(TyperCommand):

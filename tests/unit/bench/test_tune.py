@@ -81,14 +81,14 @@ def test_a_large_trees_cycle_tells_what_every_smaller_tree_would_have_accepted(s
     wanted = [some_path(large, request, seed * 7 + request * 5) for request in range(3)]
     smaller = [speculation(depth, topk, nodes) for depth in (2, 3, 4) for nodes in (4, 7, 12)]
     walks = Walks(smaller)
-    walks.see(large, walked(large, wanted))
+    walks.see(large, walked(large, wanted), [True, True, False])
     for shape in smaller:
         cut = Candidates(
             *(levels[: shape.steps] for levels in (candidates.tokens, candidates.scores, candidates.parents))
         )
         tree = best_tree(cut, roots_S, draft_tokens=shape.draft_tokens)
-        emitted = walked(tree, wanted).counts_S.sum()
-        assert walks.accept_lengths()[shape] == pytest.approx(float(emitted) / 3), name_of(shape)
+        emitted = walked(tree, wanted).counts_S[:2].sum()  # the third is close to its end and does not count
+        assert walks.accept_lengths()[shape] == pytest.approx(float(emitted) / 2), name_of(shape)
 
 
 def test_a_tree_without_scores_tells_nothing() -> None:
@@ -97,7 +97,7 @@ def test_a_tree_without_scores_tells_nothing() -> None:
         tokens_SN=tree.tokens_SN, parents_SN=tree.parents_SN, depths_SN=tree.depths_SN, max_depth=2, is_chain=False
     )
     walks = Walks([speculation(2, 2, 4)])
-    walks.see(blind, walked(blind, [[0], [0], [0]]))
+    walks.see(blind, walked(blind, [[0], [0], [0]]), [True] * 3)
     assert walks.accept_lengths() == {}
 
 
