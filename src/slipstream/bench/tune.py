@@ -34,7 +34,7 @@ from slipstream.flow.orders import PlaceDraft
 from slipstream.telemetry.clock import Clock, Stopwatch
 
 PROBE_BATCH = 8  # requests together while acceptance is read: it does not depend on the batch, and more are faster
-PROBE_NODES = 48  # of the large tree, unless a candidate has more
+PROBE_NODES = 32  # of the large tree, unless a candidate has more
 CONFIRMED = 3  # shapes a batch that run for real, beside plain decoding
 
 
