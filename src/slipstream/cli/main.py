@@ -57,6 +57,9 @@ VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
     "train": Verb(module="train", function="train", help="Train a draft for a model.", alone=True),
     "profile": Verb(module="profile", function="profile", help="Where a cycle's time goes, and what to change."),
     "tune": Verb(module="tune", function="tune", help="Find the fastest steps, tree and placement for each batch."),
+    "plan": Verb(
+        module="plan", function="plan", help="Would it pay on other hardware? A forecast with intervals.", alone=True
+    ),
     "bench": {
         "acceptance": Verb(module="bench", function="acceptance", help="Accept length over a set of prompts."),
         "cpu": Verb(
