@@ -115,13 +115,16 @@ class Recorder:
         self._live, self._capture, self._active, self._num_steps = _Tape(), _Tape(), True, 0
         self._entered_s = time.perf_counter()
         self._point(HOST)
+        first = self._live.points[0].when
+        if isinstance(first, float):
+            self._entered_s = first  # one clock: the device's time is the host's
 
     def end(self) -> None:
         """The rank is done with it."""
-        self._end = self._now()
+        self._end, self._active = self._now(), False
         if isinstance(self._end, torch.cuda.Event):
             self._end.synchronize()  # sync: the device has nothing left to do but this event
-        self._left_s, self._active = time.perf_counter(), False
+        self._left_s = self._end if isinstance(self._end, float) else time.perf_counter()
 
     def left(self) -> CycleTimes | None:
         """The times of the cycle whose step has just returned; None where it captured a graph."""
