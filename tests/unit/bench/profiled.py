@@ -27,7 +27,7 @@ def opened(tp: int = 1) -> RankExecutor:
     return executor
 
 
-def plan(*, tp: int = 1, inject: str | None = None, steps: int = STEPS, rounds: int = 1) -> ProfilePlan:
+def plan(*, tp: int = 1, inject: str | None = None, steps: int = STEPS, cycles: int = CYCLES) -> ProfilePlan:
     """The draft cut over all ranks."""
     full = full_shape("tiny")
     where = next(each for each in placements(tp) if each.ranks == tp)
@@ -39,8 +39,8 @@ def plan(*, tp: int = 1, inject: str | None = None, steps: int = STEPS, rounds: 
         batch=1,
         context=CONTEXT,
         acceptance=(0.0,),
-        cycles=CYCLES,
-        rounds=rounds,
+        cycles=cycles,
+        rounds=1,
         delays=parse_delays(inject),
     )
 
@@ -52,7 +52,7 @@ def split(executor: RankExecutor, wanted: ProfilePlan) -> Profiled:
 def split_delayed(executor: RankExecutor, *, tp: int = 1, us: float) -> Profiled:
     """With a slower wire."""
     executor.order(SetDelay(microseconds=us))
-    found = split(executor, plan(tp=tp))
+    found = split(executor, plan(tp=tp, cycles=CYCLES // 2))
     executor.order(SetDelay(microseconds=0.0))
     return found
 
