@@ -41,7 +41,8 @@ _STAGES = {
     "stage": "extend: the draft over the positions emitted before; draft 1: head and choice on what extend left; draft"
     " i: a draft forward, head and choice; verify: target forward, logits included; accept: sampling, acceptance and"
     " what is kept; host: everything while the device has nothing of the cycle to do; unexplained: wall less all",
-    "stage_ms": "median time of the stage over the typical cycles: the middle half by wall time",
+    "stage_ms": "mean time of the stage over the typical cycles, the middle half by wall time, so that stages add up",
+    "stage_median_ms": "median of the stage's time over all cycles; medians do not add up",
     "stage_p90_ms": "90th percentile of the stage's time over all cycles",
     "share_of_cycle": "stage_ms over wall_ms",
     "communication_ms": "time of the stage's collectives on rank 0, waiting for other ranks included, a part of it",
@@ -50,7 +51,7 @@ _STAGES = {
     "stage_floor_ms": "bytes over read_tb_per_s: the stage cannot be shorter",
     "stage_share_of_floor": "stage_floor_ms over stage_ms: 1 is as fast as the memory allows",
     "stage_sum_ms": "all stages together, unexplained left out",
-    "wall_ms": "median wall time of a profiled cycle",
+    "wall_ms": "mean wall time of the typical cycles, the middle half",
     "unexplained_share": "(wall_ms - stage_sum_ms) / wall_ms",
     "bare_cycle_ms": "median cycle of the same shape without any marks; null where delays are injected",
     "marks_overhead": "wall_ms / bare_cycle_ms - 1: what measuring costs, and noise",

@@ -86,7 +86,7 @@ def as_object(evidence: Evidence, about: Mapping[str, Any]) -> dict[str, Any]:
         "jump_ms": reading.jump_ms,
         "reading_sentence": reading.sentence,
         "draft_step_ms": step_ms,
-        **_balance(verdict, wall, wall_ms(plain)),
+        **_balance(verdict, found.cycle_ms(plan.main), found.cycle_ms(plan.plain)),
         **_fit_fields(fit),
         **_stage_fields(rows, wall, found),
         "draft_placements": _place_rows(plan, found),
@@ -139,7 +139,15 @@ def _stage_fields(rows: list[StageRow], wall: float, found: Profiled) -> dict[st
     bare = median(found.bare_ms) if found.bare_ms else None
     unexplained = {"stage": "unexplained", "stage_ms": wall - total, "share_of_cycle": (wall - total) / wall}
     nothing = dict.fromkeys(
-        ("stage_p90_ms", "communication_ms", "bytes", "flops", "stage_floor_ms", "stage_share_of_floor")
+        (
+            "stage_median_ms",
+            "stage_p90_ms",
+            "communication_ms",
+            "bytes",
+            "flops",
+            "stage_floor_ms",
+            "stage_share_of_floor",
+        )
     )
     return {
         "stages": [*(_stage_row(row, wall) for row in rows), {**nothing, **unexplained}],
@@ -156,6 +164,7 @@ def _stage_row(row: StageRow, wall: float) -> dict[str, Any]:
     return {
         "stage": row.label,
         "stage_ms": row.ms,
+        "stage_median_ms": row.median_ms,
         "stage_p90_ms": row.p90_ms,
         "share_of_cycle": row.ms / wall,
         "communication_ms": row.communication_ms,

@@ -18,9 +18,10 @@ class StageRow:
     """One stage of the profiled cycle."""
 
     label: str
-    ms: float  # median of the typical cycles
+    ms: float  # mean of the typical cycles
+    median_ms: float  # of all cycles
     p90_ms: float  # of all cycles
-    communication_ms: float  # median, of the collectives in it
+    communication_ms: float  # mean of the typical cycles, of the collectives in it
     count: Count | None
     floor_ms: float | None  # bytes over the read rate
 
@@ -70,15 +71,15 @@ def p90(values: Sequence[float]) -> float:
 
 
 def typical(cycles: Sequence[CycleTimes]) -> list[CycleTimes]:
-    """The middle half by wall time: whatever held up a whole cycle is left out, so that medians add up."""
+    """The middle half by wall time: whatever held up a whole cycle is left out, and the means of stages add up."""
     ordered = sorted(cycles, key=lambda cycle: cycle.wall_ms)
     cut = len(ordered) // 4
     return ordered[cut : len(ordered) - cut]
 
 
 def wall_ms(cycles: Sequence[CycleTimes]) -> float:
-    """Median wall time of the typical cycles, which is that of all of them too."""
-    return median(cycle.wall_ms for cycle in typical(cycles))
+    """Mean wall time of the typical cycles."""
+    return mean(cycle.wall_ms for cycle in typical(cycles))
 
 
 def stage_rows(plan: ProfilePlan, found: Profiled) -> list[StageRow]:
@@ -92,9 +93,10 @@ def _stage_row(label: str, found: Profiled, plan: ProfilePlan) -> StageRow:
     count = found.counts.get(label)
     return StageRow(
         label=label,
-        ms=median(cycle.stage_ms(label) for cycle in typical(cycles)),
+        ms=mean(cycle.stage_ms(label) for cycle in typical(cycles)),
+        median_ms=median(cycle.stage_ms(label) for cycle in cycles),
         p90_ms=p90([cycle.stage_ms(label) for cycle in cycles]),
-        communication_ms=median(cycle.communication_ms(label) for cycle in typical(found.watched)),
+        communication_ms=mean(cycle.communication_ms(label) for cycle in typical(found.watched)),
         count=count,
         floor_ms=None if count is None else count.num_bytes / found.read_bytes_per_s * 1e3,
     )

@@ -16,6 +16,7 @@ CURVE = ("tokens", "ms", "p90_ms", "over_one", "num_cycles")
 STAGES = (
     "stage",
     "stage_ms",
+    "stage_median_ms",
     "stage_p90_ms",
     "share_of_cycle",
     "communication_ms",

@@ -82,7 +82,9 @@ def test_random_weights_give_a_break_even_and_no_verdict() -> None:
 
 def row(label: str, ms: float, *, floor_ms: float | None = None, communication_ms: float = 0.0) -> StageRow:
     count = None if floor_ms is None else Count(num_bytes=1, flops=1)
-    return StageRow(label=label, ms=ms, p90_ms=ms, communication_ms=communication_ms, count=count, floor_ms=floor_ms)
+    return StageRow(
+        label=label, ms=ms, median_ms=ms, p90_ms=ms, communication_ms=communication_ms, count=count, floor_ms=floor_ms
+    )
 
 
 STAGES = (
