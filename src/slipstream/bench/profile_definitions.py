@@ -31,7 +31,7 @@ _CURVE = {
     "ms": "V(n): median time of the verify stage over n tokens, batch 1, inside real cycles",
     "p90_ms": "90th percentile over all cycles of the time beside it",
     "over_one": "V(n) / V(1)",
-    "reading": "flat; fixed overhead (a jump at n = 2); slow path (a slope); or both",
+    "reading": "flat; fixed overhead (a jump at n = 2); slow path (a slope); both; or unclear (no line)",
     "slope_ms": "ms a further token, least squares over n >= 2",
     "jump_ms": "the line over n >= 2 read at n = 1, less V(1): what verifying costs before it verifies more",
     "reading_sentence": "the reading in words",

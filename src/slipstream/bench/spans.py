@@ -53,11 +53,11 @@ class CycleTimes:
 
     def stage_ms(self, label: str) -> float:
         """All spans of a stage together."""
-        return sum(span.ms for span in self.spans if span.label == label)
+        return sum((span.ms for span in self.spans if span.label == label), 0.0)
 
     def communication_ms(self, label: str) -> float:
         """All collectives that began in a stage."""
-        return sum(call.ms for call in self.calls if call.label == label)
+        return sum((call.ms for call in self.calls if call.label == label), 0.0)
 
 
 def step_label(step: int) -> str:

@@ -11,6 +11,7 @@ from statistics import mean
 CURVE_TOKENS = (1, 2, 3, 4, 6, 8, 11)
 FLAT = 0.15  # V(n) over V(1) less one, up to which the whole curve is flat
 JUMP = 0.1  # of V(1), from which an excess at n = 2 is a fixed overhead
+STRAYS = 0.15  # of V(1): points further than this from the line have another cause, or the machine was busy
 SLOPE = 0.03  # of V(1) a token, from which further tokens are a slow path
 
 
@@ -18,7 +19,7 @@ SLOPE = 0.03  # of V(1) a token, from which further tokens are a slow path
 class Reading:
     """The curve in three numbers and a word."""
 
-    word: str  # flat, fixed overhead, slow path, or both
+    word: str  # flat, fixed overhead, slow path, both, or unclear
     slope_ms: float  # a further token, least squares over n >= 2
     jump_ms: float  # the line through n >= 2, read at n = 1, less V(1): what verifying costs before it verifies more
     ratio: float  # of the last V(n) to V(1)
@@ -40,6 +41,9 @@ def read_curve(curve: Mapping[int, float]) -> Reading:
     word = {(True, True): "both", (True, False): "fixed overhead", (False, True): "slow path"}.get(
         (jumps, rises), "flat"
     )
+    stray_ms = max(abs(curve[count] - slope_ms * count - intercept_ms) for count in tokens if count > 1)
+    if stray_ms > STRAYS * one:
+        word, numbers = "unclear", f"{numbers}; a point strays {stray_ms:.3f} ms from the line"
     sentence = f"{_MEANINGS[word]}: {numbers}"
     return Reading(word=word, slope_ms=slope_ms, jump_ms=jump_ms, ratio=ratio, sentence=sentence)
 
@@ -50,6 +54,7 @@ _MEANINGS = {
     " message): look at what changes between one row and two",
     "slow path": "V(n) rises with every token, a slow path (experts on a mixture, a kernel whose cost grows with its"
     " rows elsewhere): fewer draft tokens or a faster kernel help",
+    "unclear": "V(n) is no line, INCONCLUSIVE: the machine does other work, or kernels change between these n",
     "both": "V(n) jumps at n = 2 and rises with every token after it: a fixed overhead and a slow path together",
 }
 

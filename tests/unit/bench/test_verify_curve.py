@@ -45,8 +45,14 @@ def test_a_dense_model_that_reads_its_weights_is_flat(slope_ms: float) -> None:
 
 
 def test_one_noisy_point_is_no_jump() -> None:
-    curve = dict.fromkeys(CURVE_TOKENS, 4.0) | {2: 4.6}
+    curve = dict.fromkeys(CURVE_TOKENS, 4.0) | {2: 4.5}
     assert read_curve(curve).word == "flat"
+
+
+def test_points_far_from_any_line_say_nothing() -> None:
+    reading = read_curve(dict.fromkeys(CURVE_TOKENS, 4.0) | {3: 9.0})
+    assert reading.word == "unclear"
+    assert "INCONCLUSIVE" in reading.sentence
 
 
 def test_a_line_goes_through_its_points() -> None:
