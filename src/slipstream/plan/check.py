@@ -13,7 +13,17 @@ import numpy as np
 
 from slipstream.plan.calibrate import growth_of
 from slipstream.plan.cost import NAMES
-from slipstream.plan.fit import NUDGE, Fitted, Observation, as_free, curve_ms, fit, log_ratio, observations
+from slipstream.plan.fit import (
+    NUDGE,
+    Fitted,
+    Observation,
+    as_free,
+    curve_ms,
+    fit,
+    log_ratio,
+    observations,
+    plain_ms,
+)  # fmt: skip
 from slipstream.plan.points import CurvePoint, Point
 from slipstream.plan.prior import length_of, usual
 
@@ -30,6 +40,7 @@ class Forecast:
     point: Point
     accept_length: float
     ratio: float  # R
+    plain_ms: float  # predicted plain step
     variance: float  # of log R, from the parameters alone
     blind_ratio: float  # R of the fit that knows no hardware
     low: float = 0.0  # 80% interval of the speed-up
@@ -100,6 +111,7 @@ def forecasts(points: Sequence[Point], curves: Sequence[CurvePoint], training: S
                 point=point,
                 accept_length=length_of(point, lengths),
                 ratio=math.exp(log_ratio(point, fitted.free)),
+                plain_ms=plain_ms(point, fitted.free),
                 variance=variance(point, fitted),
                 blind_ratio=level + slope * point.steps,
             )
@@ -107,6 +119,23 @@ def forecasts(points: Sequence[Point], curves: Sequence[CurvePoint], training: S
             if point.source == source
         ]
     return with_intervals(found)
+
+
+def with_plain(found: Sequence[Forecast]) -> list[Forecast]:
+    """The same points with their plain speed known, as with `plan --plain`: only what a cycle adds is predicted.
+
+    A published speed is of all requests, of one or of one device, and rows do not say which: the reading closest to the
+    predicted plain step is taken.
+    """
+    known = []
+    for each in found:
+        speed, point = each.point.baseline, each.point
+        if speed is None:
+            continue
+        readings = (1e3 * point.batch / speed, 1e3 / speed, 1e3 * point.batch / speed / point.machine.count)
+        ms = min(readings, key=lambda ms: abs(math.log(ms / each.plain_ms)))
+        known.append(replace(each, ratio=1 + (each.ratio - 1) * each.plain_ms / ms))
+    return with_intervals(known)
 
 
 def without(seen: Sequence[Observation], source: str, everything: Fitted) -> Fitted:

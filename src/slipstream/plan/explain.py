@@ -48,10 +48,14 @@ def verdict(question: Question, rows: Sequence[Row], *, stated: bool) -> Verdict
         return Verdict(word="GAIN", sentence=f"GAIN: {where} runs at {speed}")
     if top.speedup.high < 1:
         return Verdict(word="LOSS", sentence=f"LOSS: even the best, {where}, runs at {speed}; decode plainly")
-    return Verdict(
-        word="INCONCLUSIVE",
-        sentence=f"INCONCLUSIVE: {where} runs at {speed}; two times V(n) would narrow it, --calibrate-points 1:MS,4:MS",
-    )
+    return Verdict(word="INCONCLUSIVE", sentence=f"INCONCLUSIVE: {where} runs at {speed}; {narrower(question)}")
+
+
+def narrower(question: Question) -> str:
+    """What to measure next."""
+    if question.measured is not None and len(question.measured.verify_ms) > 1:
+        return "what is left open are drafting, the host and the accept length: time whole cycles, slipstream profile"
+    return "two times V(n) of the target's forward would narrow it, --calibrate-points 1:MS,4:MS"
 
 
 def limits(row: Row) -> list[tuple[str, float]]:

@@ -12,6 +12,7 @@ from typing import Any
 from slipstream.plan.hardware import plain, shipped
 
 BF16 = 16.0
+LIKELY_VOCAB, LIKELY_EXPERTS, LIKELY_CHOSEN = 150_000, 256, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,23 +222,25 @@ def _quantised(shape: Shape, raw: Mapping[str, Any]) -> Shape:
 def from_sizes(name: str, total_b: float, active_b: float | None) -> Shape:
     """A likely shape for a model of which only the sizes are known, 10^9 parameters.
 
-    Dense models are about 128 times as wide as they are deep; today's mixtures have 256 experts of which 8 are chosen,
-    a third of the active parameters in attention, head and shared experts.
+    12 layers hidden^2 are the parameters of a dense body, and about 0.9 of a mixture's active ones; dense models are
+    some 128 times as wide as deep, mixtures 80. A mixture has 256 experts of which 8 are chosen; what attention, head
+    and experts leave of the active parameters is shared.
     """
     active_b = active_b or total_b
     mixture = active_b < 0.8 * total_b
-    body = (0.6 * active_b * 3 if mixture else total_b) * 1e9
-    layers = max(16, round((body / (12 * 128**2)) ** (1 / 3)))
-    layers = min(layers, 96)
+    body, aspect = (0.9e9 * active_b, 80) if mixture else (1e9 * total_b, 128)
+    layers = min(max(16, round((body / (12 * aspect**2)) ** (1 / 3))), 96)
     hidden = 128 * max(4, round(math.sqrt(body / (12 * layers)) / 128))
     heads = hidden // 128
     table: dict[str, Any] = {
         "layers": layers, "hidden": hidden, "heads": heads, "kv_heads": min(8, heads), "head_width": 128,
-        "vocab": 150_000, "ffn": round(3 * hidden),
+        "vocab": LIKELY_VOCAB, "ffn": 3 * hidden,
     }  # fmt: skip
     if mixture:
-        expert = (total_b - active_b) * 1e9 / (layers * 248) / (3 * hidden)
-        table |= {"experts": 256, "experts_per_token": 8, "expert_ffn": max(64, round(expert / 64) * 64)}
+        expert = (total_b - active_b) * 1e9 / (layers * (LIKELY_EXPERTS - LIKELY_CHOSEN)) / (3 * hidden)
+        table |= {"experts": LIKELY_EXPERTS, "experts_per_token": LIKELY_CHOSEN, "expert_ffn": round(expert)}
+        left = active_b * 1e9 - from_table(name, table).active
+        table["shared_ffn"] = max(round(left / (layers * 3 * hidden)), 0)
     return replace(from_table(name, table), approximate=True)
 
 
