@@ -63,7 +63,7 @@ def print_sources(console: Console, points: Sequence[Point], excluded: Sequence[
     for reason, count in Counter(each.reason for each in excluded).most_common():
         console.print(f"  left out: {count:3d} rows: {reason}")
     for what, count in Counter(each for point in points for each in point.assumed).most_common():
-        console.print(f"  assumed:  {count:3d} rows do not state their {what}")
+        console.print(f"  assumed:  {count:3d} rows do not state their {what}, or not by a name that is known")
 
 
 def populations(found: Sequence[Forecast]) -> dict[str, list[Forecast]]:
@@ -110,7 +110,7 @@ def cells(score: Score) -> list[str]:
     return [
         str(score.num_points),
         str(score.num_losses),
-        f"{score.balanced_accuracy:.1%}",
+        "-" if math.isnan(score.balanced_accuracy) else f"{score.balanced_accuracy:.1%}",
         f"{score.median_error:.1%}",
         f"{score.blind_error:.1%}",
         f"{score.error_ratio:.2f}",

@@ -29,6 +29,7 @@ from slipstream.plan.prior import length_of, usual
 
 NORMAL_80 = 1.2816  # half an 80% interval in standard deviations
 LEAST_BALANCED, MOST_RATIO, LEAST_HELD, MOST_HELD, MOST_CALIBRATED = 0.85, 0.6, 0.7, 0.9, 0.08
+FEW_SOURCES, FEW_SD = 4, 0.35  # too few to learn a spread from: the judgement of an uncalibrated forecast
 LEVELS, SLOPES = np.arange(0.7, 2.6, 0.02), np.arange(0.0, 0.5, 0.01)
 CALIBRATED_WITH = (1, 4)  # tokens
 
@@ -176,11 +177,11 @@ def with_intervals(found: Sequence[Forecast]) -> list[Forecast]:
 
 def stack_sd(alike: Sequence[Forecast]) -> float:
     """What must be added to the parameters' uncertainty so that intervals hold 80%, sources weighing as sqrt(rows)."""
-    if not alike:
-        return 0.35
     sizes = defaultdict(int)
     for each in alike:
         sizes[each.point.source] += 1
+    if len(sizes) < FEW_SOURCES:
+        return FEW_SD
     needed = sorted(
         (max((each.residual / NORMAL_80) ** 2 - each.variance, 0.0), sizes[each.point.source] ** -0.5) for each in alike
     )

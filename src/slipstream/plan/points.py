@@ -123,7 +123,7 @@ def read_point(row: Mapping[str, str]) -> Point | str:
         return "the batch is not stated"
     draft = draft_for(shape, row.get("draft", ""))
     accept = _number(row, "accept_len") or _ranged(row, "accept_len")
-    assumed = [] if row.get("hardware") else ["hardware"]
+    assumed = [] if find_device(row.get("hardware", "")) else ["hardware"]
     if steps is None:
         assumed.append("steps")
         steps = tokens - 1 if tokens and topk == 1 else usual_steps(accept)

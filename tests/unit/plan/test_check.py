@@ -89,11 +89,17 @@ def test_gains_alone_have_no_balanced_accuracy():
     assert math.isnan(score([forecast(1.5, 1.2)]).balanced_accuracy)
 
 
-def test_intervals_are_as_wide_as_residuals_of_others_ask():
-    exact = [forecast(1.5, 1.5)] * 5
-    off = [forecast(1.5, 1.5 * math.exp(0.3))] * 5
-    assert stack_sd(exact) == 0
-    assert stack_sd(off) == pytest.approx(0.3 / 1.2816)
+def of_sources(forecasts: list[Forecast]) -> list[Forecast]:
+    return [replace(each, point=replace(each.point, source=str(i))) for i, each in enumerate(forecasts)]
+
+
+def test_intervals_are_as_wide_as_residuals_of_other_sources_ask():
+    assert stack_sd(of_sources([forecast(1.5, 1.5)] * 5)) == 0
+    assert stack_sd(of_sources([forecast(1.5, 1.5 * math.exp(0.3))] * 5)) == pytest.approx(0.3 / 1.2816)
+
+
+def test_too_few_sources_teach_no_spread():
+    assert stack_sd([]) == stack_sd([forecast(1.5, 1.5)] * 9) == 0.35
 
 
 def test_a_known_plain_speed_replaces_the_predicted_one():
