@@ -12,7 +12,8 @@ from slipstream.cli.show import positions, stdout_console, table
 Row = Mapping[str, Any]
 LEGEND = (
     *("accept_length", "accept_length_mean_of_answers", "accept_rate", "acceptance_by_position"),
-    *("acceptance_up_to_position", "histogram", "accept_length_by_steps", "loop_rate", "accept_length_until_loop"),
+    *("acceptance_up_to_position", "histogram", "accept_length_by_steps", "accept_length_by_task"),
+    *("loop_rate", "accept_length_until_loop"),
     *("steps", "topk", "draft_tokens", "vllm_num_speculative_tokens", "sglang_num_draft_tokens"),
 )
 PAIRED_LEGEND = ("difference", "difference_low", "difference_high", "num_better", "num_worse", "verdict")
