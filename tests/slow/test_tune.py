@@ -1,6 +1,6 @@
 """tune beside the exhaustive grid on the default model: as good a choice, in a third of the time at most.
 
-Everything runs in one process, and the choice and the grid's best are compared in turn at the end, so that other work
+Everything runs in one process, and the choice and the grid's best three are compared in turn at the end, so that other work
 on the machine slows both. Prompts come from SLIPSTREAM_PROMPTS, or are the built-in ones.
 """
 
@@ -27,7 +27,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 MODEL = "smollm2-135m"
 NUM_PROMPTS, MAX_TOKENS, ROUNDS, BATCH = 9, 40, 3, 1
-DUEL_ROUNDS = 5
+DUEL_ROUNDS = 3
+GRIDS_BEST = 3  # of a noisy grid the first may be the luckiest
 WITHIN, SHARE_OF_TIME = 0.03, 1 / 3
 
 
@@ -63,16 +64,20 @@ def exhaustive(tuner: Tuner, setups: list[Setup]) -> dict[Setup, float]:
     return {setup: median(found) for setup, found in rates.items()}
 
 
-def duel(executor: RankExecutor, tuner: Tuner, one: Setup, other: Setup) -> float:
-    """How fast one setup is beside another: the median of ratios, in turn on all prompts."""
-    ratios = []
+def duel(executor: RankExecutor, tuner: Tuner, setups: list[Setup]) -> dict[Setup, list[float]]:
+    """Tokens a second on all prompts, the setups in turn, every other round backwards."""
+    rates: dict[Setup, list[float]] = {setup: [] for setup in setups}
     for number in range(DUEL_ROUNDS):
-        rates = {}
-        for setup in (one, other) if number % 2 else (other, one):
+        for setup in setups if number % 2 else reversed(setups):
             tuner.place(setup.placement)
-            rates[setup] = answer(executor, setup.shape, tuner.search.task, batch=BATCH, clock=Clock()).tokens_per_s
-        ratios.append(rates[one] / rates[other])
-    return median(ratios)
+            run = answer(executor, setup.shape, tuner.search.task, batch=BATCH, clock=Clock())
+            rates[setup].append(run.tokens_per_s)
+    return rates
+
+
+def beside(rates: dict[Setup, list[float]], one: Setup, other: Setup) -> float:
+    """How fast one setup is beside another: the median of the rounds' ratios."""
+    return median(mine / theirs for mine, theirs in zip(rates[one], rates[other], strict=True))
 
 
 def test_tune_chooses_as_well_as_the_whole_grid_in_a_third_of_its_time(tmp_path: Path) -> None:
@@ -86,21 +91,31 @@ def test_tune_chooses_as_well_as_the_whole_grid_in_a_third_of_its_time(tmp_path:
     setups = [PLAIN_SETUP, *(Setup(shape=shape, placement=str(wanted.placements[0])) for shape in wanted.shapes)]
     with Stopwatch(clock) as grid:
         rates = exhaustive(tuner, setups)
-    best, chosen = max(rates, key=lambda each: rates[each]), found.choices[BATCH].setup
-    ratio = 1.0 if best == chosen else duel(executor, tuner, chosen, best)
-    report(found, rates, best=best, chosen=chosen, ratio=ratio, seconds=(tuning.seconds, grid.seconds))
-    assert ratio >= 1 - WITHIN
+    chosen, best = found.choices[BATCH].setup, sorted(rates, key=lambda each: rates[each], reverse=True)[:GRIDS_BEST]
+    fought = duel(executor, tuner, list(dict.fromkeys((chosen, PLAIN_SETUP, *best))))
+    ratios = {setup: beside(fought, chosen, setup) for setup in best}
+    report(found, rates, fought=fought, ratios=ratios, seconds=(tuning.seconds, grid.seconds))
+    assert min(ratios.values()) >= 1 - WITHIN
     assert tuning.seconds <= SHARE_OF_TIME * grid.seconds
 
 
 def report(
-    found: Tuned, rates: dict[Setup, float], *, best: Setup, chosen: Setup, ratio: float, seconds: tuple[float, float]
+    found: Tuned,
+    rates: dict[Setup, float],
+    *,
+    fought: dict[Setup, list[float]],
+    ratios: dict[Setup, float],
+    seconds: tuple[float, float],
 ) -> None:
-    """What a log wants."""
+    """What a log wants; the spread of plain decoding tells how calm the machine was."""
     predicted, plain = found.predicted(BATCH), rates[PLAIN_SETUP]
     print(f"\n{verdict(found, BATCH)}; load {os.getloadavg()[0]:.1f}")
+    share = seconds[0] / seconds[1]
     print(f"tune {seconds[0]:.0f} s {found.seconds}, {len(found.costs)} timed; grid {seconds[1]:.0f} s, {len(rates)}")
-    print(f"chosen {name_of(chosen.shape)}, grid's best {name_of(best.shape)}; chosen / best in turn {ratio:.3f}")
+    print(f"tune takes {share:.2f} of the grid's time")
+    for setup, each in fought.items():
+        told = f"; chosen / this {ratios[setup]:.3f}" if setup in ratios else ""
+        print(f"in turn: {name_of(setup.shape):>8} {' '.join(f'{rate:.1f}' for rate in each)} tok/s{told}")
     for setup in sorted(rates, key=lambda each: rates[each], reverse=True):
         shape, promised = setup.shape, predicted.get(setup)
         told = "not timed" if promised is None else f"{promised:.1f} predicted"

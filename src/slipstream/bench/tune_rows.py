@@ -10,6 +10,8 @@ from slipstream.config.placement import REPLICATED
 from slipstream.config.speculation import Speculation
 from slipstream.config.tuned import tuned_toml
 
+DISTURBED = 0.1  # noise above which a choice means little
+
 
 def as_rows(found: Tuned) -> list[dict[str, Any]]:
     """One row a batch and setup that was timed, the cheap ones first."""
@@ -57,8 +59,17 @@ def summary(found: Tuned, *, num_shapes: int) -> dict[str, Any]:
 
 
 def verdict(found: Tuned, batch: int) -> str:
-    """One sentence: what to use, what it gains, and how sure that is."""
+    """What to use, what it gains, and how sure that is; INCONCLUSIVE where plain decoding itself did not hold still."""
     choice = found.choices[batch]
+    if choice.noise <= DISTURBED:
+        return _said(found, choice, batch)
+    return (
+        f"INCONCLUSIVE: the machine was disturbed, two runs of plain decoding differ by {choice.noise:.0%}; delete the"
+        f" journal and tune again when it is calm. As measured: {_said(found, choice, batch)}"
+    )
+
+
+def _said(found: Tuned, choice: Choice, batch: int) -> str:
     best = max(choice.gains, key=lambda each: (each != PLAIN_SETUP, choice.gains[each]))
     if choice.setup == PLAIN_SETUP:
         if best == PLAIN_SETUP:

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from slipstream.attention.tree import TokenTree
-from slipstream.bench.tune import per_round, probe_of
+from slipstream.bench.tune import Tuned, per_round, probe_of
 from slipstream.bench.tune_grid import (
     PLAIN_SETUP,
+    Choice,
     Setup,
     best_setups,
     choose,
@@ -21,6 +22,7 @@ from slipstream.bench.tune_grid import (
 )
 from slipstream.bench.tune_journal import Journal
 from slipstream.bench.tune_plot import best_by_steps, text_curve
+from slipstream.bench.tune_rows import verdict
 from slipstream.bench.tune_walks import Walks
 from slipstream.config.speculation import PLAIN, speculation
 from slipstream.draft.grow import Candidates, best_tree
@@ -181,3 +183,12 @@ def test_the_curve_has_a_bar_for_each_number_of_steps_and_marks_plain_and_the_ch
     assert {bar.index("|") for bar in bars} == {round(50 / 90 * 48)}
     lengths = [bar.count("#") for bar in bars]
     assert lengths[3] < lengths[0] < lengths[1] < lengths[2]
+
+
+@pytest.mark.parametrize(("noise", "conclusive"), [(0.02, True), (0.57, False)])
+def test_a_disturbed_machine_makes_the_verdict_inconclusive(noise: float, conclusive: bool) -> None:
+    choice = Choice(setup=FAST, gains={PLAIN_SETUP: 1.0, FAST: 1.67}, noise=noise)
+    found = Tuned(choices={1: choice}, confirmed_accept_lengths={1: {FAST: 1.55}})
+    said = verdict(found, 1)
+    assert said.startswith("INCONCLUSIVE: the machine was disturbed") != conclusive
+    assert "bs 1: --steps 2 --draft-tp 1: 1.67x plain decoding" in said

@@ -48,7 +48,7 @@ def test_a_search_writes_a_file_that_generate_takes_and_rows_whose_names_are_def
 def test_the_tables_say_the_verdict_first_and_what_the_names_mean(cli: Cli, world: World, tmp_path: Path):
     outcome = cli(*asked(world, tmp_path))
     assert outcome.code == 0, outcome.err
-    assert outcome.out.startswith("bs 1: ")
+    assert outcome.out.startswith(("bs 1: ", "INCONCLUSIVE: the machine was disturbed"))
     assert "K  0 #" in outcome.out
     for name in ("predicted_accept_length", "gain_over_plain", "noise", "confirmed_tokens_per_s"):
         assert f"{name} = {DEFINITIONS[name]}" in outcome.out
