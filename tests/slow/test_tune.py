@@ -1,7 +1,7 @@
 """tune beside the exhaustive grid on the default model: as good a choice, in a third of the time at most.
 
-Everything runs in one process, and the choice and the grid's best three are compared in turn at the end, so that other work
-on the machine slows both. Prompts come from SLIPSTREAM_PROMPTS, or are the built-in ones.
+Everything runs in one process, and the choice and the grid's best three are compared in turn at the end, so that other
+work on the machine slows all of them. Prompts come from SLIPSTREAM_PROMPTS, or are the built-in ones.
 """
 
 import os
