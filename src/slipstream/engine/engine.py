@@ -11,10 +11,10 @@ from slipstream.cache.table import PageTable
 from slipstream.config.engine import EngineConfig
 from slipstream.config.speculation import PLAIN, Speculation, shrink
 from slipstream.engine.executor import Executor
-from slipstream.engine.gauge import AcceptanceGauge
+from slipstream.engine.gauge import AcceptanceGauge, CostGauge
 from slipstream.engine.state import Running
 from slipstream.flow.batch import Batch
-from slipstream.flow.output import FinishReason, Progress, Run
+from slipstream.flow.output import FinishReason, Progress, Run, Statistics
 from slipstream.flow.prefill import Entry, Prefill
 from slipstream.flow.request import Request, RequestId
 from slipstream.flow.span import PageSpan
@@ -42,8 +42,8 @@ class Engine:
         self.pages = PageTable(Pages(config.num_pages, config.page_size))
         self.line = Line()
         self.running: dict[RequestId, Running] = {}  # in the batch, in the order in which they entered
-        self.gauge = AcceptanceGauge()
-        self.num_cycles = 0
+        self.gauge, self.costs, self.totals = AcceptanceGauge(), CostGauge(), Statistics()
+        self.num_cycles = self.num_preemptions = 0
         self._waiting: dict[RequestId, Running] = {}
         self._num_arrivals = 0
         self._next_check_s = clock.now()
@@ -157,6 +157,7 @@ class Engine:
             return []
         with Stopwatch(self.clock) as watch:
             firsts = self.executor.prefill(Prefill(entries=tuple(entries), chunks=chunks))
+        self.costs.prefill_s += watch.seconds
         news = []
         for chunk, first in zip(chunks, firsts, strict=True):
             state = self.running[chunk.request]
@@ -186,6 +187,7 @@ class Engine:
         self.num_cycles += 1
         with Stopwatch(self.clock) as watch:
             runs = self.executor.step(batch)
+        self.costs.see(len(states), batch.speculation, watch.seconds)
         return [self._take(run, watch.seconds) for run in runs]
 
     def _grow(self) -> dict[RequestId, tuple[int, ...]]:
@@ -219,7 +221,8 @@ class Engine:
         state.runs.append(len(kept))
         state.num_run = state.num_context = state.num_tokens - 1
         trimmed = len(kept) < len(run.tokens)
-        state.statistics.record(kept=len(kept), depth=run.depth, proposed=run.proposed, trimmed=trimmed)
+        for statistics in (state.statistics, self.totals):
+            statistics.record(kept=len(kept), depth=run.depth, proposed=run.proposed, trimmed=trimmed)
         if run.depth:
             self.gauge.see(len(run.tokens))
         accepted = len(kept) if trimmed else len(kept) - 1
@@ -237,6 +240,7 @@ class Engine:
         """Send a request back into the line; it is recomputed when there is room again."""
         self._leave(state)
         state.preemptions += 1
+        self.num_preemptions += 1
         state.context = state.request.prompt + tuple(state.tokens[:-1])
         self._wait(state)
 
