@@ -10,6 +10,7 @@ import typer
 
 from slipstream.bench import acceptance as acceptance_bench
 from slipstream.bench import cpu as cpu_bench
+from slipstream.bench import paired
 from slipstream.bench.reference import Reference, has_transformers
 from slipstream.bench.report import append_rows, environment
 from slipstream.cli.options import DEFAULT_MODEL, SHIPPED, load, refuse_without_draft
@@ -24,6 +25,7 @@ from slipstream.weights.shipped import shipped_draft, short_name
 from slipstream.weights.store import resolve_model
 
 BUILT_IN = "built-in"
+SHAPE_FIELDS = ("steps", "topk", "draft_tokens")
 
 
 Model = Annotated[str, typer.Option(help="Directory, .gguf file, pulled name or hub id.")]
@@ -51,12 +53,13 @@ def acceptance(
     as_json: Annotated[bool, typer.Option("--json", help="Print rows instead of tables.")] = False,
 ) -> None:
     """Accept length over a set of prompts, for each draft and temperature."""
-    entries, temperatures = chosen_prompts(prompts, limit), temperature or [0.0]
+    entries, temperatures = chosen_prompts(prompts, limit), list(dict.fromkeys(temperature or [0.0]))
     if len(draft or ()) > 1 and launched_spot() is not None:
         raise ValueError("a launcher's ranks serve one draft; give one --draft, or start without torchrun")
     record(out)
     all_params = [SamplingParams(max_tokens=max_tokens, temperature=each, seed=seed) for each in temperatures]
     rows: list[dict[str, Any]] = []
+    lengths: list[tuple[float | None, ...]] = []  # of each row's answers
     for name in draft or [SHIPPED]:
         refuse_without_draft(model, name)
         shape = {"steps": steps, "topk": topk, "draft_tokens": draft_tokens}
@@ -65,10 +68,25 @@ def acceptance(
             settings = {**settings_of(llm, model, name, prompts, entries, params), "max_batch": max_batch, "seed": seed}
             with progress(f"{settings['draft']}, T {params.temperature:g}", len(entries), unit="prompts") as meter:
                 found = acceptance_bench.measure(llm, entries, params, on_finish=meter.advance)
-            row = {"bench": "acceptance", **settings, **acceptance_bench.as_row(found), **environment(llm.device)}
-            rows.append(row)
-            record(out, row)
-    print_rows(rows) if as_json else print_acceptance(rows)
+            numbers = acceptance_bench.as_row(found, is_chain=llm.speculation.is_chain)
+            rows.append({"bench": "acceptance", **settings, **numbers, **environment(llm.device)})
+            lengths.append(found.accept_lengths)
+            record(out, rows[-1])
+    pairs = paired_rows(rows, lengths)
+    record(out, *pairs)
+    print_rows([*rows, *pairs]) if as_json else print_acceptance(rows, pairs)
+
+
+def paired_rows(rows: Sequence[dict[str, Any]], lengths: Sequence[tuple[float | None, ...]]) -> list[dict[str, Any]]:
+    """Every later draft beside the first, at each temperature: same prompts, same seeds."""
+    num_temperatures = len({row["temperature"] for row in rows})
+    found = []
+    for place in range(num_temperatures, len(rows)):
+        first, row = rows[place % num_temperatures], rows[place]
+        pair = paired.compare(lengths[place % num_temperatures], lengths[place])
+        shared = {name: row[name] for name in (*SHAPE_FIELDS, "model", "prompts", "temperature", "max_tokens", "seed")}
+        found.append({"bench": "acceptance paired", **shared, **paired.as_row(pair, first["draft"], row["draft"])})
+    return found
 
 
 def cpu(
@@ -129,6 +147,8 @@ def settings_of(
         "steps": shape.steps,
         "topk": shape.topk,
         "draft_tokens": shape.draft_tokens,
+        "vllm_num_speculative_tokens": shape.draft_tokens if shape.is_chain else None,
+        "sglang_num_draft_tokens": shape.num_rows,
         "temperature": params.temperature,
         "max_tokens": params.max_tokens,
     }

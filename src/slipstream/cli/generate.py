@@ -20,7 +20,7 @@ from slipstream.flow.logprobs import Logprobs, TokenLogprob
 from slipstream.serve.completion import Completion
 from slipstream.telemetry.clock import Clock, Stopwatch
 from slipstream.telemetry.progress import progress
-from slipstream.text.prompts import PromptEntry, read_prompts
+from slipstream.text.prompts import PromptEntry, read_requests
 
 OnFinish = Callable[[int, Completion], None]
 
@@ -30,7 +30,10 @@ def generate(
     prompt: Annotated[str | None, typer.Option(help="The prompt: one user turn.")] = None,
     prompts: Annotated[
         Path | None,
-        typer.Option(help='JSON lines with "prompt", "turns" (the first is taken) or "messages"; or one text a line.'),
+        typer.Option(
+            help='JSON lines with "prompt", "turns" (the first is taken) or "messages", and if need be "priority"'
+            ' (lower runs first) and "steps" (at most; 0 = no speculation); or one text a line.'
+        ),
     ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Continue the prompts as they are, without chat template.")
@@ -68,7 +71,7 @@ def chosen_entries(prompt: str | None, prompts: Path | None) -> list[PromptEntry
     if prompt is not None and prompts is not None:
         raise ValueError("--prompt and --prompts were both given; give one of them")
     if prompts is not None:
-        return read_prompts(prompts)
+        return read_requests(prompts)
     if prompt is None:
         raise ValueError("there is nothing to answer; pass --prompt TEXT or --prompts FILE")
     return [PromptEntry(prompt=prompt)]
@@ -80,14 +83,16 @@ def answer(
     """Run all prompts, as turns of a chat or as they are.
 
     Raises:
-        ValueError: a conversation was to run raw, or a prompt does not fit.
+        ValueError: a conversation was to run raw, a prompt does not fit, or its steps do not.
     """
+    priorities, steps = [entry.priority for entry in entries], [entry.steps for entry in entries]
     if not raw:
-        return llm.chat([entry.conversation for entry in entries], params, on_finish=on_finish)
+        said = [entry.conversation for entry in entries]
+        return llm.chat(said, params, priority=priorities, steps=steps, on_finish=on_finish)
     texts = [entry.prompt for entry in entries if entry.prompt is not None]
     if len(texts) < len(entries):
         raise ValueError('--raw continues texts, but the file has "messages"; leave --raw out, or give prompts')
-    return llm.generate(texts, params, on_finish=on_finish)
+    return llm.generate(texts, params, priority=priorities, steps=steps, on_finish=on_finish)
 
 
 def question(entry: PromptEntry) -> str:

@@ -60,6 +60,11 @@ VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
         "cpu": Verb(
             module="bench", function="cpu", help="Plain and speculative speed beside transformers'.", alone=True
         ),
+        "latency": Verb(
+            module="bench_latency",
+            function="bench_latency",
+            help="Plain step and cycle over K, batch and context, beside the memory's floor.",
+        ),
         "load": Verb(
             module="bench_load", function="bench_load", help="Loading beside what the storage gives.", alone=True
         ),

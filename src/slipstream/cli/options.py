@@ -8,6 +8,7 @@ import typer
 
 import slipstream
 from slipstream.cli.ranks import show_start, show_trial
+from slipstream.cli.wiring import D2tOption, LayersOption, NormBeforeResidualOption, NormOutputOption, wiring_of
 from slipstream.config.sampling import SamplingParams
 from slipstream.telemetry.progress import BYTES, progress
 from slipstream.weights.shipped import shipped_draft, short_name
@@ -68,6 +69,10 @@ class ModelOptions:
     draft_max_len: Annotated[
         int | None, _option("Tokens of context beyond which nothing is drafted; no limit if left out.", SPECULATION)
     ] = None
+    draft_layers: LayersOption = None
+    draft_norm_output: NormOutputOption = None
+    draft_norm_before_residual: NormBeforeResidualOption = None
+    draft_d2t: D2tOption = "offsets"
     model_path: Annotated[str | None, _option("--model.", SGLANG)] = None
     speculative_draft_model_path: Annotated[str | None, _option("--draft.", SGLANG)] = None
     speculative_num_steps: Annotated[int | None, _option("--steps.", SGLANG)] = None
@@ -105,6 +110,12 @@ class ModelOptions:
             inject_allreduce_us=self.inject_allreduce_us,
             synthetic_accept_length=self.synthetic_accept_length,
             capture_convention=self.capture_convention,
+            draft_wiring=wiring_of(
+                self.draft_layers,
+                norm_output=self.draft_norm_output,
+                norm_before_residual=self.draft_norm_before_residual,
+                d2t=self.draft_d2t,
+            ),
         )
 
     def chosen_model(self) -> str:

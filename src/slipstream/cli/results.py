@@ -5,15 +5,21 @@ from typing import Any
 
 from rich.table import Table
 
-from slipstream.bench.acceptance import DEFINITIONS
 from slipstream.bench.cpu import PLAIN, SPECULATIVE, TRANSFORMERS
+from slipstream.bench.definitions import define
 from slipstream.cli.show import positions, stdout_console, table
 
 Row = Mapping[str, Any]
+LEGEND = (
+    *("accept_length", "accept_length_mean_of_answers", "accept_rate", "acceptance_by_position"),
+    *("acceptance_up_to_position", "histogram", "accept_length_by_steps", "loop_rate", "accept_length_until_loop"),
+    *("steps", "topk", "draft_tokens", "vllm_num_speculative_tokens", "sglang_num_draft_tokens"),
+)
+PAIRED_LEGEND = ("difference", "difference_low", "difference_high", "num_better", "num_worse", "verdict")
 
 
-def print_acceptance(rows: Sequence[Row]) -> None:
-    """One line a draft and temperature; then tasks, histograms, and what the names mean."""
+def print_acceptance(rows: Sequence[Row], pairs: Sequence[Row] = ()) -> None:
+    """One line a draft and temperature; then tasks, histograms, forecasts, pairs, and what the names mean."""
     console = stdout_console()
     console.print(acceptance_table(rows))
     console.print()
@@ -22,19 +28,45 @@ def print_acceptance(rows: Sequence[Row]) -> None:
     for row in rows:
         counts = ", ".join(f"{accepted}: {cycles}" for accepted, cycles in enumerate(row["histogram"]))
         console.print(f"{_name(row)}: cycles by accepted tokens {counts}")
+        if row["accept_length_by_steps"]:
+            forecast = ", ".join(f"{k}: {found:.2f}" for k, found in enumerate(row["accept_length_by_steps"], 1))
+            console.print(f"{_name(row)}: accept length by steps, forecast {forecast}")
     console.print()
-    for name, meaning in DEFINITIONS.items():
-        console.print(f"{name} = {meaning}")
+    console.print(shape_line(rows[0]))
+    for pair in pairs:
+        console.print(f"T {pair['temperature']:g}: {pair['verdict']}")
+    console.print()
+    for line in define((*LEGEND, *(PAIRED_LEGEND if pairs else ()))):
+        console.print(line)
+
+
+def shape_line(row: Row) -> str:
+    """The cycle's shape as we, vLLM and SGLang name it."""
+    theirs = row["vllm_num_speculative_tokens"]
+    vllm = "no vLLM name for a tree" if theirs is None else f"vLLM's num_speculative_tokens {theirs}"
+    return (
+        f"steps {row['steps']}, topk {row['topk']}, draft tokens {row['draft_tokens']} = {vllm}, SGLang's"
+        f" num_draft_tokens {row['sglang_num_draft_tokens']}"
+    )
 
 
 def acceptance_table(rows: Sequence[Row]) -> Table:
     """Numbers over all answers."""
-    columns = ("draft", "answers", "accept length", "accept rate", "acceptance by position", "loop rate")
+    columns = (
+        "draft",
+        "answers",
+        "accept length",
+        "mean of answers",
+        "accept rate",
+        "acceptance by position",
+        "loop rate",
+    )
     lines = [
         [
             _name(row),
             str(row["num_answers"]),
             f"{row['accept_length']:.2f}",
+            f"{row['accept_length_mean_of_answers']:.2f}",
             f"{row['accept_rate']:.2f}",
             positions(row["acceptance_by_position"]),
             f"{row['loop_rate']:.2f}",

@@ -22,6 +22,32 @@ class CaptureConvention(Enum):
     INPUT = "input"
 
 
+class MapReading(Enum):
+    """Which tensor of a checkpoint maps draft ids to target ids, and how.
+
+    OFFSETS: d2t, target id = draft id + d2t[draft id], as every writer should have it. IDS: d2t holds target ids.
+    MASK: t2d, the target ids that it marks. FIRST: neither, the head speaks the first ids.
+    """
+
+    OFFSETS = "offsets"
+    IDS = "ids"
+    MASK = "mask"
+    FIRST = "first"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftWiring:
+    """What is known better than the checkpoint: how the draft is fed, and how its answers read."""
+
+    layers: tuple[int, ...] | None = None  # after k target layers, in fc's own order; None = the checkpoint's
+    norm_output: bool | None = None
+    norm_before_residual: bool | None = None
+    map_reading: MapReading = MapReading.OFFSETS
+
+
+AS_DECLARED = DraftWiring()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftConfig:
     """An EAGLE-3 head. `body` gives its layers' widths; body.vocab_size is the target's."""

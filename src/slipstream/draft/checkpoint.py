@@ -12,12 +12,13 @@ import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from slipstream.config.draft import CaptureConvention, DraftConfig
+from slipstream.config.draft import AS_DECLARED, CaptureConvention, DraftConfig, DraftWiring, MapReading
 from slipstream.config.model import ModelConfig
 from slipstream.draft.eagle3 import Eagle3Draft
 from slipstream.draft.names import EMBEDDINGS, LEGACY_NORMS, draft_names, embedding_name, optional_names, prefix_of
+from slipstream.draft.rewire import reorder_features
 from slipstream.draft.settings import draft_config, native_config
-from slipstream.draft.vocabulary import identity_ids, membership, offsets, target_ids
+from slipstream.draft.vocabulary import identity_ids, marked_ids, membership, offsets, target_ids
 from slipstream.parallel.cut import check_heads
 from slipstream.parallel.group import Group, SoloGroup
 from slipstream.weights.cut import cut_table
@@ -37,7 +38,9 @@ class LoadedDraft:
     convention: str  # how explicit layer ids were read, for reports
 
 
-def read_draft_config(path: Path, *, target: ModelConfig, convention: CaptureConvention) -> DraftConfig:
+def read_draft_config(
+    path: Path, *, target: ModelConfig, convention: CaptureConvention, wiring: DraftWiring = AS_DECLARED
+) -> DraftConfig:
     """Settle a draft's shape from the config.json in its directory.
 
     Raises:
@@ -45,7 +48,7 @@ def read_draft_config(path: Path, *, target: ModelConfig, convention: CaptureCon
     """
     if path.suffix == ".gguf":
         raise ValueError(f"{path} is a GGUF; a draft is a folder with an EAGLE-3 checkpoint")
-    return draft_config(read_config(path), target=target, convention=convention)
+    return draft_config(read_config(path), target=target, convention=convention, wiring=wiring)
 
 
 def load_draft(
@@ -58,6 +61,7 @@ def load_draft(
     dtype: torch.dtype,
     head: Tensor | None = None,
     convention: CaptureConvention = CaptureConvention.AUTO,
+    wiring: DraftWiring = AS_DECLARED,
     group: Group | None = None,
     embedding_group: Group | None = None,
 ) -> LoadedDraft:
@@ -65,17 +69,18 @@ def load_draft(
 
     group: the ranks that the draft is cut over. embedding: the target's table [W, D], or this rank's rows of it where
     embedding_group cuts it; shared when the checkpoint has none or the same one. head: the target's head, whole or cut
-    over `group`, taken when the checkpoint has none and covers the whole vocabulary.
+    over `group`, taken when the checkpoint has none and covers the whole vocabulary. wiring: what is known better than
+    the checkpoint's config.
 
     Raises:
         ValueError: the checkpoint does not fit its config, the target or the group; the first reason is named.
     """
-    config, group = read_draft_config(path, target=target, convention=convention), group or SoloGroup()
-    body = config.body
+    config = read_draft_config(path, target=target, convention=convention, wiring=wiring)
+    body, group = config.body, group or SoloGroup()
     check_heads("the draft", num_heads=body.num_heads, num_kv_heads=body.num_kv_heads, size=group.size)
     source = open_source(path)
     present = set(source.names())
-    ids_V = _target_ids(config, source, present)
+    ids_V = _target_ids(config, source, present, wiring.map_reading)
     own_embedding, own_head = embedding_name(present), "lm_head.weight" in present
     table = draft_names(
         config,
@@ -88,6 +93,8 @@ def load_draft(
         model = Eagle3Draft(config, group=group, max_position=max_position, embedding_group=embedding_group)
     table = cut_table(table, body, group, whole=() if embedding_group else ("embed.weight",))
     load_weights(model, source, table, device=device, dtype=dtype, also_known=optional_names(present))
+    if wiring.layers is not None:
+        reorder_features(model, wiring.layers)
     shares = _place_embedding(model, embedding, own=own_embedding is not None)
     if not own_head:
         _place_head(model, head)
@@ -175,7 +182,14 @@ def _native_tensors(draft: Eagle3Draft, dtype: torch.dtype, *, own_embedding: st
     return tensors
 
 
-def _target_ids(config: DraftConfig, source: TensorSource, present: set[str]) -> Tensor:
+def _target_ids(config: DraftConfig, source: TensorSource, present: set[str], reading: MapReading) -> Tensor:
+    needed = {MapReading.IDS: "d2t", MapReading.MASK: "t2d"}.get(reading)
+    if needed is not None and needed not in present:
+        raise ValueError(f"--draft-d2t {reading.value} reads {needed}, which the draft's checkpoint has not")
+    if reading is MapReading.FIRST:
+        return identity_ids(config.draft_vocab_size)
+    if reading is MapReading.MASK:
+        return marked_ids(source.read("t2d"), draft_vocab_size=config.draft_vocab_size)
     if "d2t" in present:
         found = tuple(source.shape("d2t"))
         if found != (config.draft_vocab_size,):
@@ -184,9 +198,12 @@ def _target_ids(config: DraftConfig, source: TensorSource, present: set[str]) ->
                 " the file is damaged or its config belongs to another draft"
             )
         raw_V = source.read("d2t")
+        if reading is MapReading.IDS:
+            raw_V = offsets(raw_V)
         if config.pruned and not bool(raw_V.any()):
             raise ValueError(
-                "the draft's head is pruned but its d2t is all zeros, which would map to the first ids; export it again"
+                "the draft's head is pruned but its d2t is all zeros, which would map to the first ids; export it"
+                " again, or pass --draft-d2t mask if its t2d is right"
             )
         return target_ids(raw_V, target_vocab_size=config.body.vocab_size)
     if config.pruned:

@@ -6,7 +6,14 @@ from typing import Any
 
 import torch
 
-from slipstream.config.draft import CaptureConvention, DraftConfig, default_captures, settle_captures
+from slipstream.config.draft import (
+    AS_DECLARED,
+    CaptureConvention,
+    DraftConfig,
+    DraftWiring,
+    default_captures,
+    settle_captures,
+)
 from slipstream.config.hf import model_config
 from slipstream.config.model import ModelConfig, RopeKind
 
@@ -19,8 +26,12 @@ UNSUPPORTED = {
 }
 
 
-def draft_config(raw: Mapping[str, Any], *, target: ModelConfig, convention: CaptureConvention) -> DraftConfig:
+def draft_config(
+    raw: Mapping[str, Any], *, target: ModelConfig, convention: CaptureConvention, wiring: DraftWiring = AS_DECLARED
+) -> DraftConfig:
     """Settle a draft's shape, honouring every variant flag or refusing it.
+
+    wiring: what is known better than the config.
 
     Raises:
         ValueError: an unsupported variant, or a config that does not belong to this target.
@@ -33,22 +44,42 @@ def draft_config(raw: Mapping[str, Any], *, target: ModelConfig, convention: Cap
     ids = _layer_ids(raw, eagle)
     if convention is CaptureConvention.AUTO and eagle.get(CONVENTION_KEY):
         convention = CaptureConvention(eagle[CONVENTION_KEY])
-    captures = settle_captures(ids, convention, num_layers=target.num_layers, speculators=speculators)
-    _check_captures(raw, captures, ids)
+    if wiring.layers is not None:
+        captures = checked_layers(wiring.layers, target.num_layers)
+    else:
+        captures = settle_captures(ids, convention, num_layers=target.num_layers, speculators=speculators)
+        _check_captures(raw, captures, ids)
     config = DraftConfig(
         body=body,
         target_hidden_size=int(raw.get("target_hidden_size") or target.hidden_size),
         draft_vocab_size=int(raw.get("draft_vocab_size") or body.vocab_size),
         captures=captures,
-        norm_before_residual=bool(_flag(raw, eagle, "norm_before_residual", default=speculators)),
+        norm_before_residual=_either(
+            wiring.norm_before_residual, _flag(raw, eagle, "norm_before_residual", default=speculators)
+        ),
         fc_norm=bool(_flag(raw, eagle, "fc_norm") or _flag(raw, eagle, "use_aux_norm")),
         norm_before_fc=bool(_flag(raw, eagle, "norm_before_fc")),
-        norm_output=bool(_flag(raw, eagle, "norm_output")),
+        norm_output=_either(wiring.norm_output, _flag(raw, eagle, "norm_output")),
         fc_bias=bool(raw.get("bias", False)),
         tie_head=bool(raw.get("tie_word_embeddings", False)),
     )
     _check_target(config, target)
     return config
+
+
+def checked_layers(layers: tuple[int, ...], num_layers: int) -> tuple[int, ...]:
+    """The layers of a wiring, ascending.
+
+    Raises:
+        ValueError: they repeat, or lie outside the target.
+    """
+    captures = tuple(sorted(set(layers)))
+    if not layers or len(captures) < len(layers) or captures[0] < 0 or captures[-1] > num_layers:
+        raise ValueError(
+            f"--draft-layers {','.join(map(str, layers))} must name different layers within 0..{num_layers}, the"
+            " number of target layers after which each state is taken"
+        )
+    return captures
 
 
 def native_config(config: DraftConfig, *, target: ModelConfig, dtype: torch.dtype) -> dict[str, Any]:
@@ -141,6 +172,10 @@ def _layer_ids(raw: Mapping[str, Any], eagle: Mapping[str, Any]) -> tuple[int, .
 
 def _flag(raw: Mapping[str, Any], eagle: Mapping[str, Any], key: str, *, default: bool = False) -> object:
     return raw[key] if raw.get(key) is not None else eagle.get(key, default)
+
+
+def _either(known: bool | None, declared: object) -> bool:
+    return bool(declared) if known is None else known
 
 
 def _refuse(raw: Mapping[str, Any], body_raw: Mapping[str, Any], eagle: Mapping[str, Any]) -> None:

@@ -26,6 +26,18 @@ def target_ids(offsets_V: Tensor, *, target_vocab_size: int) -> Tensor:
     return ids_V
 
 
+def marked_ids(mask_W: Tensor, *, draft_vocab_size: int) -> Tensor:
+    """Target ids [V] that a checkpoint's t2d [W] marks.
+
+    Raises:
+        ValueError: it marks another number of ids than the head has rows.
+    """
+    ids_V = mask_W.to(device="cpu", dtype=torch.bool).nonzero()[:, 0]
+    if ids_V.shape[0] != draft_vocab_size:
+        raise ValueError(f"the draft's t2d marks {ids_V.shape[0]} ids but its head has {draft_vocab_size} rows")
+    return ids_V
+
+
 def offsets(ids_V: Tensor) -> Tensor:
     """d2t offsets [V] from ascending target ids."""
     return ids_V.to(torch.int64) - torch.arange(ids_V.shape[0])

@@ -5,7 +5,7 @@ Plain values only: orders travel between processes.
 
 from dataclasses import dataclass
 
-from slipstream.config.draft import DraftConfig
+from slipstream.config.draft import AS_DECLARED, DraftConfig, DraftWiring
 from slipstream.config.engine import EngineConfig
 from slipstream.config.model import ModelConfig
 from slipstream.config.placement import Placement
@@ -30,6 +30,7 @@ class PlaceDraft:
     placement: Placement
     dtype: str
     convention: str = "auto"
+    wiring: DraftWiring = AS_DECLARED
     dummy: DraftConfig | None = None
 
     @property

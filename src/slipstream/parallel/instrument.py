@@ -5,8 +5,10 @@ replayed as captured.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -53,6 +55,18 @@ class Ledger:
         self._totals.clear()
 
 
+class Watch(Protocol):
+    """Who times collectives; told in the order in which this process queues them, also while a graph is captured."""
+
+    def collective_begins(self) -> None:
+        """One is about to be queued."""
+        ...
+
+    def collective_ends(self, *, role: str, op: str, name: str, num_bytes: int) -> None:
+        """It has been queued, its delay too; num_bytes: of this rank's share."""
+        ...
+
+
 def no_stage() -> str:
     """The label of collectives outside a cycle."""
     return ""
@@ -67,6 +81,7 @@ class Wire:
     stage: Callable[[], str] = no_stage  # asked at each collective
     cycles_per_us: float = 0.0  # of the GPU's spinning kernel; 0 on a CPU, see open_wire
     launch_us: float = 0.0  # what that kernel takes without spinning
+    watch: Watch | None = None  # told while set
 
     def wait(self, x: Tensor) -> None:
         """Keep whatever holds x busy for the delay: the GPU's stream, or this thread."""
@@ -112,26 +127,33 @@ class InstrumentedGroup:
 
     def all_reduce(self, x: Tensor, name: str) -> Tensor:
         """The inner group's sum, noted and delayed."""
-        self._note("all_reduce", x, name)
-        total = self._inner.all_reduce(x, name)
-        self._wire.wait(total)
+        with self._noted("all_reduce", x, name):
+            total = self._inner.all_reduce(x, name)
+            self._wire.wait(total)
         return total
 
     def all_gather(self, x: Tensor, name: str) -> Tensor:
         """The inner group's gather, noted and delayed."""
-        self._note("all_gather", x, name)
-        gathered = self._inner.all_gather(x, name)
-        self._wire.wait(gathered)
+        with self._noted("all_gather", x, name):
+            gathered = self._inner.all_gather(x, name)
+            self._wire.wait(gathered)
         return gathered
 
     def broadcast(self, x: Tensor, name: str) -> Tensor:
         """The inner group's broadcast, noted and delayed."""
-        self._note("broadcast", x, name)
-        received = self._inner.broadcast(x, name)
-        self._wire.wait(received)
+        with self._noted("broadcast", x, name):
+            received = self._inner.broadcast(x, name)
+            self._wire.wait(received)
         return received
 
-    def _note(self, op: str, x: Tensor, name: str) -> None:
-        wire = self._wire
+    @contextmanager
+    def _noted(self, op: str, x: Tensor, name: str) -> Iterator[None]:
+        wire, num_bytes = self._wire, x.nbytes
         if wire.ledger is not None:
-            wire.ledger.record(stage=wire.stage(), role=self._role, op=op, name=name, num_bytes=x.nbytes)
+            wire.ledger.record(stage=wire.stage(), role=self._role, op=op, name=name, num_bytes=num_bytes)
+        if wire.watch is None:
+            yield
+            return
+        wire.watch.collective_begins()
+        yield
+        wire.watch.collective_ends(role=self._role, op=op, name=name, num_bytes=num_bytes)

@@ -3,7 +3,7 @@
 Shape letters: S requests, N rows of the tree, D depth + 1, F feature width, T = S * N packed rows.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 import torch
@@ -20,6 +20,7 @@ from slipstream.flow.output import Run
 from slipstream.models.decoder import Decoder
 from slipstream.parallel.stamps import Stage
 from slipstream.runner.inputs import Resident, batch_sampling, settle_path, verify_attend
+from slipstream.runner.masking import MaskMaker, MasksToCome, forced_tokens, no_masks, padded
 from slipstream.runner.report import report_runs
 from slipstream.verify.accept import Accepted, accept
 from slipstream.verify.distribution import Sampling
@@ -34,6 +35,10 @@ class Marks(Protocol):
     def mark(self, stage: Stage) -> None:
         """Enter a stage."""
         ...
+
+
+def unheard(stage: Stage) -> None:
+    """Nobody measures."""
 
 
 class Verified(NamedTuple):
@@ -53,6 +58,7 @@ class Cycle:
         target: Decoder,
         pool: KVPool,
         drafter: Drafter | None,
+        masker: MaskMaker,
         *,
         seat: Seat,
         stamps: Marks,
@@ -61,9 +67,10 @@ class Cycle:
     ) -> None:
         """feature_ring: how many emitted positions may wait for the draft while nothing is drafted."""
         self.reruns = 0  # cycles run twice because the ranks' trees differed
-        self.target, self.pool, self.drafter = target, pool, drafter
+        self.target, self.pool, self.drafter, self.masker = target, pool, drafter, masker
         self.seat, self.feature_ring = seat, feature_ring
         self.stamps: Marks = stamps
+        self.on_enter: Callable[[Stage], None] = unheard  # told within captured work, by whoever measures it
         self.synthetic_accept_length = synthetic_accept_length
 
     def step(self, batch: Batch, residents: Sequence[Resident]) -> tuple[Run, ...]:
@@ -83,17 +90,19 @@ class Cycle:
 
     def propose(self, batch: Batch, residents: Sequence[Resident], sampling: Sampling | None) -> TokenTree:
         """Draft a tree below every root; without steps the tree is the root alone."""
-        roots = [(row.root_token, row.root_position) for row in batch.rows]
-        if batch.speculation.steps == 0:
+        roots, steps = [(row.root_token, row.root_position) for row in batch.rows], batch.speculation.steps
+        forced = forced_tokens([each.automaton for each in residents], steps)
+        if all(len(tokens) == steps for tokens in forced):  # plain decoding, or nothing is left to draft
             self.drain_rings(residents)
-            tokens_S1 = torch.tensor([[token] for token, _ in roots], device=self.pool.device)
-            return chain(tokens_S1)
+            rows = [[token, *tokens] for (token, _), tokens in zip(roots, forced, strict=True)]
+            return chain(torch.tensor(rows, device=self.pool.device))
         if self.drafter is None:
             tree = blank_tree(len(roots), batch.speculation, self.pool.device)
         else:
             opening, runs = self._extend(residents), [each.run for each in residents]
             self.stamps.mark(Stage.PROPOSE)
-            tree = self.drafter.propose(opening, runs, roots, batch.speculation, sampling)
+            forced_SK = padded(forced, steps, self.pool.device)
+            tree = self.drafter.propose(opening, runs, roots, batch.speculation, sampling, forced_SK)
         return hand_round(tree, self.seat.target) if self.seat.travels else tree
 
     def verify(
@@ -106,9 +115,11 @@ class Cycle:
         check: bool = False,
     ) -> Verified:
         """Run the target over a tree; check: whether the ranks compare what they verify."""
+        masks = self.masker.start(tree, [each.automaton for each in residents], self.pool.device)
         roots = [row.root_position for row in batch.rows]
         attend = verify_attend(self.pool, [each.run for each in residents], roots, tree)
-        return self.look(tree, attend, sampling, check=check, histories=[each.history for each in residents])
+        histories = [each.history for each in residents]
+        return self.look(tree, attend, sampling, check=check, histories=histories, masks=masks)
 
     def look(
         self,
@@ -118,10 +129,11 @@ class Cycle:
         *,
         check: bool,
         histories: Histories = (),
+        masks: MasksToCome = no_masks,
     ) -> Verified:
         """The verify forward over rows that a backend stands ready for; tensors only.
 
-        histories: of the batch's requests; left out, none has one.
+        histories, masks: of the batch's requests; left out, none has one.
         """
         width, dtype, everyone = self.target.config.hidden_size, self.target.norm.weight.dtype, self.seat.target
         tag_1D = hash_row(tree, everyone, width=width, dtype=dtype) if check else None
@@ -129,7 +141,7 @@ class Cycle:
         rows_sampling = None if sampling is None else sampling.repeat(tree.num_rows)
         logits_TV = self.target.logits(hidden.final_TD)
         tokens_T, scores = draw_processed(
-            logits_TV, tree, histories, rows_sampling, attend.positions_T + 1, self.target.shard
+            logits_TV, tree, histories, rows_sampling, attend.positions_T + 1, self.target.shard, masks()
         )
         agreed = None if hidden.tag_1D is None else all_agree(hidden.tag_1D, everyone)
         return Verified(tokens_T.view(tree.tokens_SN.shape), hidden.features_TF, agreed, scores)
@@ -175,6 +187,7 @@ class Cycle:
             if features_TF is not None:
                 _remember(resident, row, emitted, features_TF[index * tree.num_rows + path])
             resident.expects = (tokens[index][counts[index] - 1], row.root_position + counts[index])
+            resident.follow(tokens[index][: counts[index]])
         return tuple(
             run_of(row, tokens[index][: counts[index]], depths[index] if depths else range(tree.num_rows))
             for index, row in enumerate(batch.rows)

@@ -117,6 +117,7 @@ class GraphedCycle:
 
     def _draft(self, statics: Statics) -> None:
         """Extend, draft, hand round; a rank without the draft receives."""
+        self.cycle.on_enter(Stage.EXTEND)
         drafter, steps = self.cycle.drafter, statics.shape.steps
         if drafter is not None and self.room is not None:
             places, rows = statics.shape.num_places, self._rows_to_extend(steps)
@@ -141,6 +142,7 @@ class GraphedCycle:
     def _verify(self, statics: Statics) -> None:
         """Verify, accept, and leave what the next extend needs."""
         cycle, num_rows = self.cycle, statics.shape.num_rows
+        cycle.on_enter(Stage.VERIFY)
         tree = chain(statics.tokens_SN if num_rows > 1 else statics.roots_S[:, None])
         addresses_SN = statics.positions_S[:, None] + torch.arange(num_rows, device=statics.device)
         attend = rows_from(cycle.pool, statics.slots_SL, addresses_SN)

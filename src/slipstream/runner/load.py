@@ -71,6 +71,7 @@ def load_placed_draft(order: PlaceDraft, of: LoadTarget, target: Decoder, world:
             embedding=embedding,
             head=head,
             convention=CaptureConvention(order.convention),
+            wiring=order.wiring,
             **common,
         )
     pack_linears(loaded.model)

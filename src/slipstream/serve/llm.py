@@ -4,6 +4,7 @@ import random
 from collections.abc import Callable, Generator, Sequence
 from weakref import finalize
 
+from slipstream.config.draft import AS_DECLARED, DraftWiring
 from slipstream.config.placement import Placement
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import Speculation
@@ -15,17 +16,9 @@ from slipstream.runner.load import read_model_config
 from slipstream.runner.worker import Worker
 from slipstream.serve.budget import Budget
 from slipstream.serve.completion import Completion, Delta
-from slipstream.serve.pending import (
-    Message,
-    Pending,
-    Requests,
-    add_all,
-    completion_of,
-    delta_of,
-    matcher_for,
-    params_for,
-    several,
-)
+from slipstream.serve.manner import Manner, manners_for
+from slipstream.serve.pending import Message, Requests, matcher_for, params_for, several
+from slipstream.serve.running import run_in_pieces, run_to_end
 from slipstream.serve.settle import (
     changed,
     settle_delay,
@@ -59,7 +52,8 @@ class LLM:
     draft_dtype: auto is the target's. seed: makes the seeds of requests that bring none reproducible. kv_gib: budget
     of both KV pools on each rank; memory_fraction: of each device, for everything (pass one of the two). on_load is
     told the bytes of every tensor as it is placed. prefix_cache: prompts that begin alike share what was computed.
-    draft_max_len: tokens of context beyond which nothing is drafted.
+    draft_max_len: tokens of context beyond which nothing is drafted. draft_wiring: what is known better than the
+    draft's checkpoint (`slipstream doctor` finds it).
 
     tp: ranks that the target is cut over; as many as a launcher started, else 1. draft_tp: over how many of them the
     draft is cut, `replicated`, or `auto`, which times every placement. inject_allreduce_us delays every collective.
@@ -91,6 +85,7 @@ class LLM:
         capture_convention: str = "auto",
         prefix_cache: bool = True,
         draft_max_len: int | None = None,
+        draft_wiring: DraftWiring = AS_DECLARED,
         tp: int | None = None,
         draft_tp: str | int = "auto",
         inject_allreduce_us: float = 0.0,
@@ -114,7 +109,7 @@ class LLM:
             shape = settle_speculation(steps, topk, draft_tokens, has_draft=has_draft)
             wanted = Wanted(
                 target=settle_target(paths.model, self.model_config, self.dtype, self.max_len),
-                draft=settle_draft(paths.draft, draft_dtype, self.dtype, capture_convention),
+                draft=settle_draft(paths.draft, draft_dtype, self.dtype, capture_convention, draft_wiring),
                 draft_tp=settle_draft_tp(str(draft_tp), self.tp, has_draft=has_draft),
                 config=settle_engine(
                     shape, self.max_len, max_batch, synthetic_accept_length, prefix_cache, draft_max_len
@@ -209,37 +204,45 @@ class LLM:
         prompts: str | Sequence[str] | Sequence[Sequence[int]],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        priority: int | Sequence[int] = 0,
+        steps: int | Sequence[int | None] | None = None,
         on_finish: Callable[[int, Completion], None] = lambda index, completion: None,
     ) -> list[Completion]:
         """Continue raw prompts (texts or token ids), in order; on_finish hears of each as it ends.
 
-        With n, each prompt's answers stand together, by `index`; on_finish is told the place in the list.
+        With n, each prompt's answers stand together, by `index`; on_finish is told the place in the list. For all
+        prompts or for each: priority (lower runs first) and steps, the most draft steps of a cycle (0 = no
+        speculation, None = the engine's); neither changes a token.
 
         Raises:
-            ValueError: a prompt that can never run; nothing is generated then.
+            ValueError: a prompt that can never run, or steps that the engine does not draft; nothing is generated.
         """
         texts: list[str | Sequence[int]] = [prompts] if isinstance(prompts, str) else list(prompts)
-        given = params_for(params, len(texts))
-        requests = [each for text, one in zip(texts, given, strict=True) for each in self._requests.raw(text, one)]
-        return self._run(requests, on_finish)
+        asked = zip(texts, params_for(params, len(texts)), self._manners(priority, steps, len(texts)), strict=True)
+        requests = [each for text, one, manner in asked for each in self._requests.raw(text, one, manner)]
+        return run_to_end(self.engine, requests, on_finish)
 
     def chat(
         self,
         conversations: Sequence[Message] | Sequence[Sequence[Message]],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
         *,
+        priority: int | Sequence[int] = 0,
+        steps: int | Sequence[int | None] | None = None,
         on_finish: Callable[[int, Completion], None] = lambda index, completion: None,
     ) -> list[Completion]:
-        """Answer one conversation (a list of messages) or several, through the model's chat template."""
+        """Answer one conversation (a list of messages) or several, through the model's chat template; see generate."""
         listed = several(conversations)
-        given = params_for(params, len(listed))
-        requests = [each for said, one in zip(listed, given, strict=True) for each in self._requests.chat(said, one)]
-        return self._run(requests, on_finish)
+        asked = zip(listed, params_for(params, len(listed)), self._manners(priority, steps, len(listed)), strict=True)
+        requests = [each for said, one, manner in asked for each in self._requests.chat(said, one, manner)]
+        return run_to_end(self.engine, requests, on_finish)
 
     def stream(
-        self, prompt: str | Sequence[Message], params: SamplingParams | None = None
+        self, prompt: str | Sequence[Message], params: SamplingParams | None = None, *, steps: int | None = None
     ) -> Generator[Delta, None, None]:
         """Answer one raw prompt or one conversation piece by piece; the last piece brings the completion.
+
+        It has no priority: nothing else runs beside a stream.
 
         Raises:
             ValueError: the prompt can never run, n is above 1, or another stream is still open.
@@ -247,17 +250,10 @@ class LLM:
         params = params or SamplingParams()
         if params.n > 1:
             raise ValueError(f"a stream is one answer, not {params.n}; leave n out, or use generate or chat")
-        made = self._requests
-        (pending,) = made.raw(prompt, params) if isinstance(prompt, str) else made.chat(prompt, params)
-        self._refuse_while_busy()
-        self.engine.add(pending.request, pending.ending)
-        shown = matcher_for(self.tokenizer, params)  # one step may bring several pieces; the engine's is past all
-        try:
-            while self.engine.busy:
-                for news in self.engine.step():
-                    yield delta_of(news, shown, pending)
-        finally:
-            self.engine.abort(pending.request.id)
+        made, (manner,) = self._requests, self._manners(0, steps, 1)
+        raw = isinstance(prompt, str)
+        (pending,) = made.raw(prompt, params, manner) if raw else made.chat(prompt, params, manner)
+        yield from run_in_pieces(self.engine, pending, matcher_for(self.tokenizer, params))
 
     def render(self, messages: Sequence[Message]) -> str:
         """The text that a conversation becomes.
@@ -267,23 +263,7 @@ class LLM:
         """
         return self._requests.render(messages)
 
-    def _refuse_while_busy(self) -> None:
-        if self.engine.busy:
-            raise ValueError("another answer is still being streamed; read that stream to its end, or close it")
-
-    def _run(self, pending: Sequence[Pending], on_finish: Callable[[int, Completion], None]) -> list[Completion]:
-        places = {each.request.id: place for place, each in enumerate(pending)}
-        done: dict[int, Completion] = {}
-        self._refuse_while_busy()
-        try:
-            add_all(self.engine, pending)
-            while self.engine.busy:
-                for news in self.engine.step():
-                    if news.answer is not None:
-                        place = places[news.request]
-                        done[place] = completion_of(news.answer, pending[place])
-                        on_finish(place, done[place])
-        finally:
-            for each in pending:
-                self.engine.abort(each.request.id)
-        return [done[place] for place in range(len(pending))]
+    def _manners(
+        self, priority: int | Sequence[int], steps: int | Sequence[int | None] | None, count: int
+    ) -> list[Manner]:
+        return manners_for(priority, steps, count=count, most_steps=self.engine.config.speculation.steps)

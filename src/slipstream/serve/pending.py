@@ -1,8 +1,7 @@
 """A request at the Python door: the text that belongs to it, from the prompt to the answer."""
 
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -12,6 +11,7 @@ from slipstream.engine.engine import Ending, Engine
 from slipstream.flow.output import Answer, Progress
 from slipstream.flow.request import Request
 from slipstream.serve.completion import Completion, Delta
+from slipstream.serve.manner import USUAL, Manner, naming
 from slipstream.text.stops import StopMatcher
 from slipstream.text.template import ChatTemplate
 from slipstream.text.tokenizer import Tokenizer
@@ -50,33 +50,29 @@ class Requests:
         self._eos_ids = tokenizer.eos_ids | set(config.eos_ids)
         self._vocab_size, self._seeds, self._count = config.vocab_size, seeds, 0
 
-    def raw(self, prompt: str | Sequence[int], params: SamplingParams) -> list[Pending]:
+    def raw(self, prompt: str | Sequence[int], params: SamplingParams, manner: Manner = USUAL) -> list[Pending]:
         """A text or token ids to continue, n times.
 
         Raises:
             ValueError: an id that the model does not know, or a bare list of ids where a list of prompts belongs.
         """
         if isinstance(prompt, str):
-            return self._pending(prompt, self._encode(prompt, add_special_tokens=True), params)
+            return self._pending(prompt, self._encode(prompt, add_special_tokens=True), params, manner)
         if isinstance(prompt, int):
             raise ValueError("a list of token ids is one prompt; give a list of prompts: [[...]]")
         self._check_ids(prompt)
-        return self._pending(self.tokenizer.decode(list(prompt), skip_special_tokens=False), list(prompt), params)
+        text = self.tokenizer.decode(list(prompt), skip_special_tokens=False)
+        return self._pending(text, list(prompt), params, manner)
 
-    def tokens(
-        self, prompt: Sequence[int], params: SamplingParams, *, steps: int | None = None, priority: int = 0
-    ) -> list[Pending]:
+    def tokens(self, prompt: Sequence[int], params: SamplingParams, manner: Manner = USUAL) -> list[Pending]:
         """Token ids to continue, n times, without their text; ValueError as `raw`."""
         self._check_ids(prompt)
-        found = self._pending("", list(prompt), params)
-        for each in found:
-            each.request = replace(each.request, steps=steps, priority=priority)
-        return found
+        return self._pending("", list(prompt), params, manner)
 
-    def chat(self, messages: Sequence[Message], params: SamplingParams) -> list[Pending]:
+    def chat(self, messages: Sequence[Message], params: SamplingParams, manner: Manner = USUAL) -> list[Pending]:
         """A conversation to answer, n times; ValueError as `render`."""
         text = self.render(messages)
-        return self._pending(text, self._encode(text, add_special_tokens=False), params)
+        return self._pending(text, self._encode(text, add_special_tokens=False), params, manner)
 
     def render(self, messages: Sequence[Message]) -> str:
         """The text that a conversation becomes.
@@ -90,7 +86,7 @@ class Requests:
             raise ValueError("this model has no chat template; use a raw prompt (--raw)")
         return self.template.render(messages)
 
-    def _pending(self, text: str, ids: list[int], params: SamplingParams) -> list[Pending]:
+    def _pending(self, text: str, ids: list[int], params: SamplingParams, manner: Manner) -> list[Pending]:
         """A request for each answer; answer i has seed + i."""
         self._check_ids([token for token, _ in params.bias])
         self._check_ids([token for word in params.bad_word_ids for token in word])
@@ -100,7 +96,14 @@ class Requests:
         found: list[Pending] = []
         for index in range(params.n):
             own = (seed + index) % MAX_SEED
-            request = Request(id=self._count, prompt=tuple(ids), params=params, seed=own)
+            request = Request(
+                id=self._count,
+                prompt=tuple(ids),
+                params=params,
+                seed=own,
+                priority=manner.priority,
+                steps=manner.steps,
+            )
             matcher = matcher_for(self.tokenizer, params)
             found.append(Pending(text, request, matcher, stop_ids=stop_ids, index=index))
             self._count += 1
@@ -180,15 +183,6 @@ def several(conversations: Sequence[Message] | Sequence[Sequence[Message]]) -> l
     if all(isinstance(each, Mapping) for each in conversations):
         return [cast("Sequence[Message]", conversations)]
     return list(cast("Sequence[Sequence[Message]]", conversations))
-
-
-@contextmanager
-def naming(place: int, count: int) -> Iterator[None]:
-    """Say which of several prompts a refusal is about, counted from 1."""
-    try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"prompt {place + 1} of {count}: {error}" if count > 1 else str(error)) from None
 
 
 def params_for(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:

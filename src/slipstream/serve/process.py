@@ -9,12 +9,14 @@ import signal
 import socket
 import sys
 import traceback
+from dataclasses import replace
 from typing import NoReturn
 
 from slipstream.engine.engine import Ending
 from slipstream.parallel.watchdog import GroupError
 from slipstream.serve.llm import LLM
 from slipstream.serve.loading import load
+from slipstream.serve.manner import Manner, check_steps
 from slipstream.serve.messages import (
     Abort,
     Accepted,
@@ -88,9 +90,9 @@ class EngineProcess:
         """Queue all answers to a prompt, or none."""
         added: list[Pending] = []
         try:
-            made = self.requests.tokens(
-                message.prompt, message.params, steps=message.steps, priority=message.priority
-            )
+            check_steps(message.steps, self.engine.speculation.steps)
+            manner = Manner(priority=message.priority, steps=message.steps)
+            made = self.requests.tokens(message.prompt, message.params, manner)
             for each in made:
                 self.engine.add(each.request, self._ending(each))
                 added.append(each)
@@ -115,7 +117,7 @@ class EngineProcess:
     def _ending(self, pending: Pending) -> Ending:
         if pending.request.params.stop:
             return pending.ending
-        return Ending(stop_ids=pending.ending.stop_ids, matcher=NoText())
+        return replace(pending.ending, matcher=NoText())
 
 
 def serve_socket(sock: socket.socket) -> int:

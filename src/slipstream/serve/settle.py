@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from slipstream.config.draft import CaptureConvention
+from slipstream.config.draft import AS_DECLARED, CaptureConvention, DraftWiring
 from slipstream.config.engine import EngineConfig
 from slipstream.config.model import ModelConfig
 from slipstream.config.placement import LEADER_ALONE, placement
@@ -127,18 +127,23 @@ def settle_target(path: Path, config: ModelConfig, dtype: torch.dtype, max_len: 
     return LoadTarget(config=config, path=str(path), dtype=dtype_name(dtype), max_position=max_len)
 
 
-def settle_draft(path: Path | None, dtype: str, target: torch.dtype, convention: str) -> PlaceDraft:
+def settle_draft(
+    path: Path | None, dtype: str, target: torch.dtype, convention: str, wiring: DraftWiring
+) -> PlaceDraft:
     """The draft as it is to be loaded; in the target's dtype unless another was asked for. Its place comes later.
 
     Raises:
-        ValueError: an unknown dtype or convention.
+        ValueError: an unknown dtype or convention, or a wiring without a draft.
     """
+    if path is None and wiring != AS_DECLARED:
+        raise ValueError("the draft's wiring was given and there is no draft; pass --draft, or leave the wiring out")
     own = target if dtype == "auto" else settle_dtype(dtype, torch.device("cpu"))
     return PlaceDraft(
         path=None if path is None else str(path),
         placement=LEADER_ALONE,
         dtype=dtype_name(own),
         convention=settle_convention(convention).value,
+        wiring=wiring,
     )
 
 

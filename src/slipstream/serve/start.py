@@ -67,7 +67,7 @@ def check_draft(draft: PlaceDraft, target: LoadTarget, draft_tp: str, tp: int) -
     if draft.path is None:
         return
     convention = CaptureConvention(draft.convention)
-    body = read_draft_config(Path(draft.path), target=target.config, convention=convention).body
+    body = read_draft_config(Path(draft.path), target=target.config, convention=convention, wiring=draft.wiring).body
     if draft_tp != AUTO:
         size = placement(draft_tp, tp).ranks
         check_heads("the draft", num_heads=body.num_heads, num_kv_heads=body.num_kv_heads, size=size)

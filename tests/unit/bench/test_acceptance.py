@@ -2,7 +2,7 @@
 
 import pytest
 
-from slipstream.bench.acceptance import NO_TASK, as_row, measure, summarise
+from slipstream.bench.acceptance import NO_TASK, as_row, chain_forecast, measure, summarise, up_to_position
 from slipstream.config.sampling import SamplingParams
 from slipstream.flow.output import Statistics
 from slipstream.serve.completion import Completion
@@ -41,6 +41,26 @@ def test_accept_length_is_a_sum_over_a_sum_and_by_task():
     assert found.accept_length_until_loop == found.whole.accept_length
 
 
+def test_short_answers_weigh_as_much_as_long_ones_in_the_mean_of_answers():
+    short, long = completion([*range(6)], (5,)), completion([*range(11)], (1,) * 10)
+    assert summarise([short, long], ["a", "a"]).accept_length_mean_of_answers == 3.0
+
+
+def test_shallower_chains_follow_from_the_deepest_ones_histogram():
+    found = summarise([completion([*range(11)], (1, 2, 3, 4))], ["code"]).whole
+    assert found.histogram == [1, 1, 1, 1]
+    by_hand = [
+        sum(count * min(accepted, j) for accepted, count in enumerate(found.histogram)) / 4 for j in (1, 2, 3, 4)
+    ]
+    assert chain_forecast(found.acceptance_by_position) == pytest.approx([1 + each for each in by_hand])
+    assert up_to_position(found.acceptance_by_position) == pytest.approx([0.75, 0.5, 0.25, 0.0])
+
+
+def test_of_a_tree_no_shallower_shape_is_forecast():
+    row = as_row(summarise([completion([*range(6)], (2, 3))], ["code"]), is_chain=False)
+    assert row["accept_length_by_steps"] is None
+
+
 def test_an_answer_that_loops_is_counted_until_there():
     before, loop = [*range(100, 110)], [*range(LOOP_GRAM)]
     looping = completion([*before, *loop, *loop], (1,) * (len(before) + LOOP_GRAM - 1) + (4, 4, 4, 4))
@@ -51,7 +71,7 @@ def test_an_answer_that_loops_is_counted_until_there():
 
 
 def test_a_row_holds_every_number_under_its_name():
-    row = as_row(summarise([completion([*range(6)], (2, 3))], ["code"]))
+    row = as_row(summarise([completion([*range(6)], (2, 3))], ["code"]), is_chain=True)
     assert row["cycles"] == 2
     assert row["emitted"] == row["accepted"] + row["cycles"] == 5
     assert row["histogram"] == [0, 1, 1]
@@ -66,6 +86,6 @@ def test_sampled_prompts_get_seeds_of_their_own_whatever_the_batch(world: World)
     rows = []
     for max_batch in (1, 3):
         llm = LLM(world.model, draft=world.draft, steps=2, max_batch=max_batch)
-        rows.append(as_row(measure(llm, entries, params)))
+        rows.append(as_row(measure(llm, entries, params), is_chain=True))
     assert rows[0] == rows[1]
     assert set(rows[0]["accept_length_by_task"]) == {"even", "odd"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.bench.acceptance import DEFINITIONS
+from slipstream.bench.definitions import DEFINITIONS, undefined
 from slipstream.cli import bench as verb
 from tests.unit.cli.world import PROMPTS, Cli, World
 
@@ -24,6 +24,13 @@ def test_acceptance_writes_a_row_for_each_draft_and_temperature(cli: Cli, world:
     assert outcome.code == 0
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert rows == outcome.objects
+    assert [name for row in rows for name in undefined(row)] == []
+    rows, pairs = rows[:4], rows[4:]
+    assert [(pair["bench"], pair["temperature"], pair["difference"]) for pair in pairs] == [
+        ("acceptance paired", 0, 0),
+        ("acceptance paired", 1, 0),
+    ]
+    assert all(pair["verdict"].startswith("INCONCLUSIVE: 3 prompts are too few") for pair in pairs)
     assert [(row["draft"], row["temperature"]) for row in rows] == [(world.draft, 0), (world.draft, 1)] * 2
     assert rows[0]["accept_length"] == rows[2]["accept_length"] >= 1
     assert {row["num_answers"] for row in rows} == {3}
@@ -36,7 +43,9 @@ def test_acceptance_writes_a_row_for_each_draft_and_temperature(cli: Cli, world:
 def test_acceptance_prints_numbers_with_their_names(cli: Cli, world: World):
     outcome = cli(*acceptance(world, "--draft", world.draft))
     assert outcome.code == 0
-    assert all(f"{name} = {meaning}" in outcome.out for name, meaning in DEFINITIONS.items())
+    names = ("accept_length", "accept_rate", "acceptance_by_position", "accept_length_by_steps", "loop_rate")
+    assert all(f"{name} = {DEFINITIONS[name]}" in outcome.out for name in names)
+    assert "= vLLM's num_speculative_tokens 4, SGLang's num_draft_tokens 5" in outcome.out
     assert "cycles by accepted tokens 0: " in outcome.out
     assert all(task in outcome.out for task in ("odd", "even"))
 

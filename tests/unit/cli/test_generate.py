@@ -166,3 +166,32 @@ def test_a_closed_pipe_ends_quietly(cli: Cli, world: World, monkeypatch: pytest.
     monkeypatch.setattr("builtins.print", broken)
     outcome = cli(*generate(world, "--prompt", "fox", "--no-draft", "--json"))
     assert (outcome.code, outcome.err) == (1, "")
+
+
+def test_a_prompts_file_says_who_goes_first_and_who_speculates(cli: Cli, world: World, tmp_path: Path):
+    steps = (0, 2, None, 3)
+    lines = [{"prompt": text, "priority": place % 2} for place, text in enumerate(PROMPTS)]
+    lines = [line if most is None else {**line, "steps": most} for line, most in zip(lines, steps, strict=True)]
+    path = tmp_path / "prompts.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    asked = ("--draft", world.draft, "--steps", "3", "--max-batch", "1", "--ignore-eos")
+    found = cli(*generate(world, *asked, "--prompts", str(path), "--json")).objects
+    usual = cli(*generate(world, *asked, "--prompts", world.prompts, "--json")).objects
+    assert [each["token_ids"] for each in found] == [each["token_ids"] for each in usual]
+    depths = [len(each["speculation"]["acceptance_by_position"]) for each in found]
+    assert depths[0] == 0 < depths[1] <= 2 < depths[3] == 3
+    shown = cli(*generate(world, *asked, "--prompts", str(path))).out
+    numbers = re.findall(r"^\[(\d)/4\]", shown, flags=re.MULTILINE)
+    assert numbers == ["1", "3", "2", "4"]
+
+
+def test_a_prompts_file_that_asks_for_more_steps_than_there_are_is_refused(cli: Cli, world: World, tmp_path: Path):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text('{"prompt": "one"}\n{"prompt": "two", "steps": 5}\n')
+    outcome = cli(*generate(world, "--draft", world.draft, "--steps", "3", "--prompts", str(path)))
+    assert outcome.code == 2
+    assert "prompt 2 of 2: steps 5 was asked for but a cycle of this engine has 3; lower it" in outcome.errors[0]
+    path.write_text('{"prompt": "one", "steps": "5"}\n')
+    outcome = cli(*generate(world, "--no-draft", "--prompts", str(path)))
+    assert outcome.code == 2
+    assert 'has a "steps" that is not a whole number; write one' in outcome.errors[0]

@@ -1,11 +1,10 @@
 """The host loop: ends, chunks, the context's end, aborts and refusals."""
 
 import pytest
-import torch
 
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import Speculation, speculation
-from slipstream.engine.engine import Ending, Engine
+from slipstream.engine.engine import Ending
 from slipstream.flow.output import Answer, FinishReason
 from slipstream.flow.prefill import Prefill
 from slipstream.flow.request import Request
@@ -39,28 +38,6 @@ def test_a_stop_id_inside_a_run_ends_the_answer_there(shape: Speculation) -> Non
     assert found.tokens == cut
     assert found.finish_reason is FinishReason.STOP
     assert found.statistics.emitted == len(cut) - 1
-
-
-@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 16, 17, 64])
-def test_chunked_prefill_leaves_the_keys_that_single_shot_prefill_leaves(chunk: int) -> None:
-    engines = [tiny_engine(speculation(3), prefill_chunk=size) for size in (512, chunk)]
-    for engine in engines:
-        engine.add(
-            Request(id=0, prompt=tuple(range(50)), params=GREEDY, seed=0), Ending(stop_ids=(), matcher=NoStops())
-        )
-        engine.prefill_all()
-        engine.step()
-    whole, cut = engines
-    assert whole.running[0].tokens == cut.running[0].tokens
-    for pools in ((whole.executor.pool, cut.executor.pool), (_draft_pool(whole), _draft_pool(cut))):
-        for name in ("keys", "values"):
-            left, right = (getattr(pool, name)[:, 17:66] for pool in pools)
-            assert torch.equal(left, right)
-
-
-def _draft_pool(engine: Engine) -> object:
-    assert engine.executor.drafter is not None
-    return engine.executor.drafter.pool
 
 
 def test_max_tokens_of_one_gives_the_prefills_token_and_no_cycle() -> None:

@@ -60,3 +60,23 @@ def test_every_collective_takes_the_delay_that_the_wire_has_now(op: str):
     for _ in range(5):
         call(torch.zeros(1), "slow")
     assert time.perf_counter() - began >= 5 * 2000e-6
+
+
+def test_a_watch_is_told_where_each_collective_begins_and_ends():
+    class Told:
+        def __init__(self) -> None:
+            self.events: list[tuple[object, ...]] = []
+
+        def collective_begins(self) -> None:
+            self.events.append(("begins",))
+
+        def collective_ends(self, *, role: str, op: str, name: str, num_bytes: int) -> None:
+            self.events.append((role, op, name, num_bytes))
+
+    wire, told = open_wire(CPU), Told()
+    group = InstrumentedGroup(SoloGroup(), wire, "draft")
+    wire.watch = told
+    group.all_reduce(torch.zeros(4), "mlp")
+    wire.watch = None
+    group.broadcast(torch.zeros(4), "unheard")
+    assert told.events == [("begins",), ("draft", "all_reduce", "mlp", 16)]

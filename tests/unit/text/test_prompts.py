@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstream.text.prompts import PromptEntry, builtin_prompts, read_prompts
+from slipstream.text.prompts import PromptEntry, builtin_prompts, read_prompts, read_requests
 
 CATEGORIES = (
     *("coding", "math", "humanities", "stem", "writing", "summarization"),
@@ -103,3 +103,40 @@ def test_the_built_in_prompts_are_three_for_each_category() -> None:
     assert Counter(entry.task for entry in entries) == dict.fromkeys(CATEGORIES, 3)
     assert len({entry.id for entry in entries}) == len({entry.prompt for entry in entries}) == 33
     assert all(entry.prompt and len(entry.prompt) < 350 for entry in entries)
+
+
+def test_a_line_may_say_how_its_prompt_is_to_be_run(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "p.jsonl",
+        {"prompt": "one", "priority": -2},
+        {"messages": TALK, "steps": 0},
+        {"turns": ["two"], "steps": 3, "priority": 1, "id": 4},
+        {"prompt": "three"},
+    )
+    found = read_requests(path)
+    assert [(entry.priority, entry.steps) for entry in found] == [(-2, None), (0, 0), (1, 3), (0, None)]
+    assert [(entry.prompt, entry.id) for entry in found] == [("one", None), (None, None), ("two", "4"), ("three", None)]
+
+
+def test_a_set_whose_steps_mean_something_else_is_read_as_prompts(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.jsonl", {"prompt": "one", "steps": ["add", "divide"], "priority": "high"})
+    assert read_prompts(path) == [PromptEntry(prompt="one")]
+
+
+@pytest.mark.parametrize("key", ["priority", "steps"])
+@pytest.mark.parametrize("value", ["3", 1.5, True, None, [1]])
+def test_a_setting_that_is_no_whole_number_is_refused(tmp_path: Path, key: str, value: object) -> None:
+    path = write(tmp_path / "p.jsonl", {"prompt": "one"}, {"prompt": "two", key: value})
+    with pytest.raises(ValueError, match=rf'^line 2 of .*p\.jsonl has a "{key}" that is not a whole number; write one'):
+        read_requests(path)
+
+
+def test_steps_below_zero_are_refused_by_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "p.jsonl", {"prompt": "one", "steps": -1})
+    with pytest.raises(ValueError, match=r'line 1 of .*p\.jsonl has "steps" -1; write 0 \(no speculation\) or more'):
+        read_requests(path)
+
+
+def test_lines_of_text_are_requests_without_settings(tmp_path: Path) -> None:
+    (tmp_path / "p.txt").write_text("first\nsecond\n")
+    assert read_requests(tmp_path / "p.txt") == [PromptEntry(prompt="first"), PromptEntry(prompt="second")]
