@@ -1,6 +1,6 @@
 """The options that verbs share, settled: two spellings that disagree are an error, and nothing is ignored."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -85,38 +85,45 @@ class ModelOptions:
         Raises:
             ValueError: options that contradict each other, or whatever LLM refuses.
         """
+        return load(**self.settings())
+
+    def settings(self) -> dict[str, Any]:
+        """What LLM is to be made with.
+
+        Raises:
+            ValueError: options that contradict each other.
+        """
         model, shape = self.chosen_model(), self._shape()
-        draft = self._draft(shape)
-        return load(
-            model,
-            draft,
-            steps=shape.steps,
-            topk=shape.topk,
-            draft_tokens=shape.draft_tokens,
-            device=self.device,
-            dtype=self.dtype,
-            max_len=self.max_len,
-            max_batch=self.max_batch,
-            kv_gib=self.kv_gib,
-            memory_fraction=self.memory_fraction,
-            prefix_cache=self.prefix_cache,
-            draft_max_len=self.draft_max_len,
-            tp=self.tp,
-            draft_tp=self.draft_tp,
-            draft_dtype=self.draft_dtype,
-            executor=self.executor,
-            strict_memory_balance=self.strict_memory_balance,
-            watchdog_s=self.watchdog_s,
-            inject_allreduce_us=self.inject_allreduce_us,
-            synthetic_accept_length=self.synthetic_accept_length,
-            capture_convention=self.capture_convention,
-            draft_wiring=wiring_of(
+        return {
+            "model": model,
+            "draft": self._draft(shape),
+            "steps": shape.steps,
+            "topk": shape.topk,
+            "draft_tokens": shape.draft_tokens,
+            "device": self.device,
+            "dtype": self.dtype,
+            "max_len": self.max_len,
+            "max_batch": self.max_batch,
+            "kv_gib": self.kv_gib,
+            "memory_fraction": self.memory_fraction,
+            "prefix_cache": self.prefix_cache,
+            "draft_max_len": self.draft_max_len,
+            "tp": self.tp,
+            "draft_tp": self.draft_tp,
+            "draft_dtype": self.draft_dtype,
+            "executor": self.executor,
+            "strict_memory_balance": self.strict_memory_balance,
+            "watchdog_s": self.watchdog_s,
+            "inject_allreduce_us": self.inject_allreduce_us,
+            "synthetic_accept_length": self.synthetic_accept_length,
+            "capture_convention": self.capture_convention,
+            "draft_wiring": wiring_of(
                 self.draft_layers,
                 norm_output=self.draft_norm_output,
                 norm_before_residual=self.draft_norm_before_residual,
                 d2t=self.draft_d2t,
             ),
-        )
+        }
 
     def chosen_model(self) -> str:
         """The target, under either of its names."""
@@ -124,6 +131,14 @@ class ModelOptions:
         if model is None:
             raise ValueError(f"no model was named; pass --model, for example --model {DEFAULT_MODEL}")
         return model
+
+    def named(self, model: str | None) -> "ModelOptions":
+        """The same with a target that was named without an option.
+
+        Raises:
+            ValueError: an option names another.
+        """
+        return replace(self, model=_agreed("MODEL", model, "--model", self.model))
 
     def _draft(self, shape: "Shape") -> str | None:
         given = _agreed("--draft", self.draft, "--speculative-draft-model-path", self.speculative_draft_model_path)

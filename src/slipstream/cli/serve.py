@@ -30,9 +30,7 @@ def serve(
     served_model_name: Annotated[
         list[str] | None, _option("Name in requests and answers; may be given several times.", HTTP)
     ] = None,
-    api_key: Annotated[
-        list[str] | None, _option(f"Key that clients must bring; also ${KEY_VARIABLE}.", HTTP)
-    ] = None,
+    api_key: Annotated[list[str] | None, _option(f"Key that clients must bring; also ${KEY_VARIABLE}.", HTTP)] = None,
     api_key_file: Annotated[Path | None, _option("File with such keys, one a line.", HTTP)] = None,
     max_requests: Annotated[int, _option("Answers in flight, waiting ones too; more get 429.", LIMITS)] = 256,
     max_body_mib: Annotated[float, _option("Largest request body, MiB.", LIMITS)] = 8.0,
@@ -85,7 +83,9 @@ def check_extra() -> None:
     """Raises ValueError unless what the server needs is installed."""
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
-        raise ValueError(f"slipstream serve needs {', '.join(missing)}; install it with: pip install 'slipstream[serve]'")
+        raise ValueError(
+            f"slipstream serve needs {', '.join(missing)}; install it with: pip install 'slipstream[serve]'"
+        )
 
 
 def chosen(option: str, value: str, enum: str) -> Any:
@@ -114,7 +114,7 @@ def api_keys(given: Sequence[str], file: Path | None, variable: str | None) -> t
         try:
             lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
         except (OSError, UnicodeDecodeError):
-            raise ValueError(f"--api-key-file {file} cannot be read; give a text file with a key on each line") from None
+            raise ValueError(f"--api-key-file {file} cannot be read; give a file with a key a line") from None
         if not any(lines):
             raise ValueError(f"--api-key-file {file} holds no key; write one on each line")
         found += [line for line in lines if line]

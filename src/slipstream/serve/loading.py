@@ -1,10 +1,8 @@
 """Load an LLM and say how far it is, at most ten times a second."""
 
-from typing import Any
-
 from slipstream.config.placement import Placement
 from slipstream.serve.llm import LLM
-from slipstream.serve.messages import Loading
+from slipstream.serve.messages import Load, Loading
 from slipstream.serve.wire import EngineWire
 from slipstream.telemetry.clock import Clock
 
@@ -31,7 +29,7 @@ class Progress:
         self._wire.send(Loading(stage=f"{PLACING}: {placement}", num_bytes=self._num_bytes))
 
 
-def load(wire: EngineWire, settings: dict[str, Any]) -> LLM:
+def load(wire: EngineWire, order: Load) -> LLM:
     """Load.
 
     Raises:
@@ -39,4 +37,4 @@ def load(wire: EngineWire, settings: dict[str, Any]) -> LLM:
     """
     progress = Progress(wire, Clock())
     wire.send(Loading(stage=WEIGHTS))
-    return LLM(**settings, on_load=progress.loaded, on_trial=progress.trial)
+    return LLM(**order.settings, draft_wiring=order.draft_wiring, on_load=progress.loaded, on_trial=progress.trial)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from slipstream.config.draft import DraftWiring
 from slipstream.config.sampling import SamplingParams
 
 AnswerId = int  # given by the HTTP process; the n answers to one prompt have ids in a row
@@ -16,6 +17,7 @@ class Load(msgspec.Struct, frozen=True, tag=True):
     """The first message: what LLM is to be made with."""
 
     settings: dict[str, Any]
+    draft_wiring: DraftWiring
     warm_up: bool
     profile_dir: str | None
 

@@ -141,7 +141,7 @@ def _serve(wire: EngineWire) -> int:
         return 0
     (first,) = order
     assert isinstance(first, Load), "loading comes first"
-    llm = load(wire, first.settings)
+    llm = load(wire, first)
     try:
         if first.warm_up:
             warm_up(llm, wire)

@@ -90,7 +90,7 @@ def describe(llm: LLM) -> dict[str, Any]:
 
 def _wiring(llm: LLM) -> dict[str, Any] | None:
     """Which of the target's layers feed the draft; None where this process holds no draft."""
-    if llm.placement is None or llm.engine.executor is None:
+    if llm.placement is None:
         return None
     try:
         drafter = llm.worker.drafter

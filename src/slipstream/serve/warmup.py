@@ -4,6 +4,7 @@ Each batch size that a cycle is captured for is run plainly and with the full sh
 captured, one request alone.
 """
 
+from slipstream.cache.table import CacheStatistics
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import PLAIN
 from slipstream.engine.engine import Ending, Engine
@@ -46,5 +47,6 @@ def run(engine: Engine, size: int, steps: int) -> None:
 def forget(engine: Engine) -> None:
     """Nothing of this was asked for."""
     engine.gauge, engine.totals = AcceptanceGauge(), Statistics()
+    engine.pages.statistics = CacheStatistics()
     engine.num_preemptions = engine.costs.batches = 0
     engine.costs.prefill_s = engine.costs.cycle_s = 0.0

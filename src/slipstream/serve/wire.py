@@ -44,7 +44,7 @@ class EngineWire:
 
     def __init__(self, sock: socket.socket, kind: Any) -> None:
         """kind: the union of messages that may come in."""
-        sock.setblocking(False)
+        sock.settimeout(0)  # never wait
         self._sock, self._frames = sock, Frames()
         self._encoder, self._decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(kind)
         self._unsent = bytearray()

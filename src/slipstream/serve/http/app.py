@@ -20,7 +20,7 @@ from slipstream.serve.http.reply import House, Reply
 from slipstream.serve.http.shapes import ChatShape, CompletionShape
 from slipstream.serve.messages import StartProfile, StopProfile
 
-ERRORS = {
+ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"description": "An error object.", "content": {"application/json": {"schema": {"type": "object"}}}}
     for code in (400, 401, 404, 413, 429, 503, 504)
 }

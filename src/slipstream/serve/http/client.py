@@ -140,10 +140,10 @@ class EngineClient:
                 if self._boxes.pop(answer, None) is not None:
                     self._send(Abort(answer=answer))
 
-    @property
-    def num_open(self) -> int:
-        """Answers in flight."""
-        return len(self._boxes)
+    def cut(self, error: ApiError) -> None:
+        """End every answer in flight with an error."""
+        for box in set(self._boxes.values()):
+            box.put(error)
 
     async def profile(self, message: StartProfile | StopProfile) -> Profiled:
         """Start or stop a profile."""
@@ -201,8 +201,7 @@ class EngineClient:
     def _fail(self, failure: Failed) -> None:
         """Nothing will be answered any more."""
         self.phase, self.failure = Phase.FAILED, failure
-        for box in set(self._boxes.values()):
-            box.put(self._obituary())
+        self.cut(self._obituary())
         self._boxes.clear()
         for future in self._profiles:
             if not future.done():

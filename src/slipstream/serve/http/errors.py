@@ -19,7 +19,7 @@ TYPES = {
     503: "service_unavailable_error",
     504: "timeout_error",
 }
-CODES = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
+CODES = {400: "bad_request", 404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 
 
 class ApiError(Exception):

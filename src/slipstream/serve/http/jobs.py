@@ -42,21 +42,21 @@ async def completion_job(house: House, body: CompletionBody) -> Job:
             param="echo",
             code="unsupported_parameter",
         )
-    given = [body.prompt] if isinstance(body.prompt, str) or _ids(body.prompt) else body.prompt
+    given = _several(body.prompt)
     if not given:
         raise bad_request("prompt is empty; give at least one token", param="prompt")
-    if len(given) * params.n > house.limits.most:
+    if len(given) > house.limits.most:
         raise bad_request(f"{len(given)} prompts are more than the server takes at once", param="prompt")
     special = body.add_special_tokens is not False
     prompts: list[list[int]] = []
     for each in given:
         if isinstance(each, str):
             prompts.append(await house.texts.encode(each, add_special_tokens=special))
-        elif isinstance(each, list):
+        else:
             prompts.append(house.texts.checked(each))
     echoes = ()
     if body.echo:
-        echoes = tuple([each if isinstance(each, str) else await house.texts.decode(list(each)) for each in given])
+        echoes = tuple([each if isinstance(each, str) else await house.texts.decode(each) for each in given])
     return Job(prompts=prompts, params=params, echoes=echoes, **_common(house, body, "cmpl"))
 
 
@@ -127,5 +127,7 @@ def _tools(body: ChatBody, style: ToolStyle) -> list[Mapping[str, Any]] | None:
     return list(body.tools)
 
 
-def _ids(prompt: Any) -> bool:
-    return bool(prompt) and isinstance(prompt[0], int)
+def _several(prompt: Any) -> list[str | list[int]]:
+    """One text, one list of ids, or several of either, as a list of prompts."""
+    one = isinstance(prompt, str) or (bool(prompt) and isinstance(prompt[0], int))
+    return [prompt] if one else list(prompt)

@@ -41,4 +41,6 @@ class RequestLog:
     def _speculation(self, choices: Sequence[Choice]) -> dict[str, Any]:
         ends = [choice.end for choice in choices if choice.end is not None]
         cycles = sum(end.cycles for end in ends)
-        return {"cycles": cycles, "accept_length": round(sum(end.emitted for end in ends) / cycles, 3)} if cycles else {}
+        return (
+            {"cycles": cycles, "accept_length": round(sum(end.emitted for end in ends) / cycles, 3)} if cycles else {}
+        )

@@ -23,32 +23,48 @@ class Metrics:
 
     def __init__(self, report: ReportOf, *, model: str, compat: str | None) -> None:
         self.registry = CollectorRegistry()
-        common = {"registry": self.registry}
-        self.prompt_tokens = Counter("slipstream_prompt_tokens", "Tokens of prompts that were answered.", **common)
-        self.answer_tokens = Counter("slipstream_generation_tokens", "Tokens of answers.", **common)
-        self.answers = Counter("slipstream_answers", "Answers by how they ended.", ["finish_reason"], **common)
-        self.responses = Counter("slipstream_http_responses", "Answered HTTP requests.", ["path", "status"], **common)
-        self.open_requests = Gauge("slipstream_http_requests_open", "HTTP requests being answered.", **common)
+        self.prompt_tokens = Counter(
+            "slipstream_prompt_tokens", "Tokens of prompts that were answered.", registry=self.registry
+        )
+        self.answer_tokens = Counter("slipstream_generation_tokens", "Tokens of answers.", registry=self.registry)
+        self.answers = Counter(
+            "slipstream_answers", "Answers by how they ended.", ["finish_reason"], registry=self.registry
+        )
+        self.responses = Counter(
+            "slipstream_http_responses", "Answered HTTP requests.", ["path", "status"], registry=self.registry
+        )
+        self.open_requests = Gauge(
+            "slipstream_http_requests_open", "HTTP requests being answered.", registry=self.registry
+        )
         self.first_token = Histogram(
-            "slipstream_time_to_first_token_seconds", "From the request to its first token.", buckets=LONG_S, **common
+            "slipstream_time_to_first_token_seconds",
+            "From the request to its first token.",
+            buckets=LONG_S,
+            registry=self.registry,
         )
         self.per_output_token = Histogram(
             "slipstream_time_per_output_token_seconds",
             "Of an answer: its time after the first token over its tokens after the first.",
             buckets=SHORT_S,
-            **common,
+            registry=self.registry,
         )
         self.inter_token = Histogram(
             "slipstream_inter_token_latency_seconds",
             "Between two chunks, shared out over the later one's tokens; once a token.",
             buckets=SHORT_S,
-            **common,
+            registry=self.registry,
         )
         self.inter_chunk = Histogram(
-            "slipstream_inter_chunk_latency_seconds", "Between two chunks of an answer.", buckets=SHORT_S, **common
+            "slipstream_inter_chunk_latency_seconds",
+            "Between two chunks of an answer.",
+            buckets=SHORT_S,
+            registry=self.registry,
         )
         self.end_to_end = Histogram(
-            "slipstream_request_duration_seconds", "From the request to its last token.", buckets=LONG_S, **common
+            "slipstream_request_duration_seconds",
+            "From the request to its last token.",
+            buckets=LONG_S,
+            registry=self.registry,
         )
         self.registry.register(EngineCollector(report))
         if compat == "vllm":

@@ -5,6 +5,7 @@ import hmac
 from collections.abc import Sequence
 from typing import Any
 
+from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slipstream.serve.http.errors import ApiError
@@ -57,8 +58,8 @@ class BodyLimit:
             nonlocal seen
             message = await receive()
             seen += len(message.get("body", b""))
-            if seen > self._max_bytes:
-                raise self._error
+            if seen > self._max_bytes:  # as an exception that FastAPI lets through while it reads the body
+                raise HTTPException(413, self._error.message)
             return message
 
         await self._app(scope, counted, send)

@@ -9,6 +9,7 @@ from slipstream.config.sampling import SamplingParams
 from slipstream.serve.http.errors import bad_request
 from slipstream.serve.http.guided import grammar_of
 from slipstream.serve.http.protocol import ChatBody, CompletionBody, SamplingBody
+from slipstream.serve.http.texts import check_text
 
 COMPLETION_TOKENS = 16  # OpenAI's default
 SEEDS = 2**63
@@ -89,7 +90,7 @@ def sampling_params(body: SamplingBody, *, longest: int | None) -> SamplingParam
     }
     for name in ("stop", "bad_words"):
         for text in given[name]:
-            _check_text(text, param=name)
+            check_text(text, param=name)
     try:
         return SamplingParams(**given)
     except ValueError as error:
@@ -126,18 +127,9 @@ def _bias(given: Mapping[str, float]) -> dict[int, float]:
         raise bad_request("logit_bias has a key that is no token id", param="logit_bias") from None
 
 
-def _check_text(text: str, *, param: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise bad_request(f"{param} holds half a surrogate pair, which is no character", param=param) from None
-
-
 def _same(value: Any, neutral: Any) -> bool:
     return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
 
 
 def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
-
-

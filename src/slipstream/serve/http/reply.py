@@ -6,6 +6,7 @@ it still runs.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -92,9 +93,8 @@ class Reply(Response):
         house = self._house
         self._choices = [Choice.of(job, index, house.texts.tokenizer) for index in range(job.num_answers)]
         with house.client.submitted(job.prompts, job.params, steps=job.steps, priority=job.priority) as (box, first):
-            for _ in job.prompts:
-                await box.take()  # accepted, or it raises
-            pieces = _pieces(box.take, job.num_answers)
+            early = await _accepted(box.take, len(job.prompts))
+            pieces = _pieces(early, box.take, job.num_answers)
             if job.stream:
                 await self._stream(job, pieces, first, send)
                 return
@@ -189,10 +189,23 @@ class Reply(Response):
         house.log.answered(path, status=status, seconds=self._timing.seconds, job=job, choices=self._choices)
 
 
-async def _pieces(take: Callable[[], Awaitable[Piece]], num_answers: int) -> AsyncIterator[Piece]:
+async def _accepted(take: Callable[[], Awaitable[Any]], num_prompts: int) -> list[Piece]:
+    """Wait until every prompt stands in line, which raises if one cannot; pieces of others that came meanwhile."""
+    early: list[Piece] = []
+    while num_prompts:
+        letter = await take()
+        if isinstance(letter, Piece):
+            early.append(letter)
+        else:
+            num_prompts -= 1
+    return early
+
+
+async def _pieces(early: list[Piece], take: Callable[[], Awaitable[Any]], num_answers: int) -> AsyncIterator[Piece]:
     """What the engine says, until every answer has ended."""
+    waiting = deque(early)
     while num_answers:
-        piece = await take()
+        piece = waiting.popleft() if waiting else await take()
         num_answers -= piece.end is not None
         yield piece
 

@@ -11,6 +11,7 @@ import uvicorn
 from slipstream.parallel.watchdog import GroupError
 from slipstream.serve.http.app import make_app
 from slipstream.serve.http.client import EngineClient, Phase
+from slipstream.serve.http.errors import ApiError
 from slipstream.serve.http.limits import Limits
 from slipstream.serve.http.log import RequestLog
 from slipstream.serve.http.metrics import Metrics
@@ -22,7 +23,7 @@ from slipstream.telemetry.clock import Clock
 
 BACKLOG = 2048
 LOOK_S = 0.05  # between two looks at what is still in flight
-LAST_WORDS_S = 2.0  # for errors to reach their clients once the engine has died
+LAST_WORDS_S = 2.0  # for errors to reach their clients
 
 
 class QuietServer(uvicorn.Server):
@@ -61,7 +62,9 @@ def listening(host: str, port: int) -> socket.socket:
 
 async def _serve(http: HttpSettings, engine: EngineSettings, texts: Texts, sock: socket.socket) -> None:
     folder = None if engine.profile_dir is None else str(engine.profile_dir.absolute())
-    client = EngineClient(Load(settings=engine.llm, warm_up=engine.warm_up, profile_dir=folder))
+    settings = {name: value for name, value in engine.llm.items() if name != "draft_wiring"}
+    wiring = engine.llm["draft_wiring"]
+    client = EngineClient(Load(settings=settings, draft_wiring=wiring, warm_up=engine.warm_up, profile_dir=folder))
     decode = lambda ids: texts.tokenizer.decode(ids, skip_special_tokens=False)  # noqa: E731 - one use
     house = House(
         settings=http,
@@ -84,7 +87,7 @@ async def _serve(http: HttpSettings, engine: EngineSettings, texts: Texts, sock:
         await _until_the_end(house, signals)
     finally:
         server.should_exit = True
-        server.force_exit = signals.count > 1 or client.phase is Phase.FAILED
+        server.force_exit = house.limits.num_open > 0  # a client that does not read is not waited for
         await serving
         await client.stop()
     _say_why(client)
@@ -116,6 +119,8 @@ async def _until_the_end(house: House, signals: Signals) -> None:
         drained = _wait_for_none(house, house.settings.drain_s)
         await _first_of(drained, signals.second.wait(), house.client.ended.wait())
         house.log.event("stopping", answers_in_flight=house.limits.num_open)
+        house.client.cut(ApiError(503, "the server has shut down", code="shutting_down"))
+        await _wait_for_none(house, LAST_WORDS_S)
     finally:
         announced.cancel()
 

@@ -65,9 +65,11 @@ class CompletionShape:
         }
 
     def _top(self, found: TokenChances) -> dict[str, float]:
-        """The likeliest, and the chosen one in any case."""
-        pairs = [(self._texts.token_text(each.token), finite(each.logprob)) for each in (found.chosen, *found.top)]
-        return dict(sorted(dict(pairs).items(), key=lambda pair: -pair[1]))
+        """The likeliest and the chosen one; of tokens that read alike, the chosen one or else the likeliest."""
+        values: dict[str, float] = {}
+        for each in (found.chosen, *found.top):
+            values.setdefault(self._texts.token_text(each.token), finite(each.logprob))
+        return dict(sorted(values.items(), key=lambda pair: -pair[1]))
 
 
 class ChatShape:

@@ -70,10 +70,8 @@ class Texts:
         Raises:
             ApiError: it is no text, or its ids are not the model's.
         """
-        try:
-            ids = await _run(len(text), lambda: self.tokenizer.encode(text, add_special_tokens=add_special_tokens))
-        except UnicodeEncodeError:
-            raise bad_request("the text holds half a surrogate pair, which is no character", param=param) from None
+        check_text(text, param=param)
+        ids = await _run(len(text), lambda: self.tokenizer.encode(text, add_special_tokens=add_special_tokens))
         return self.checked(ids, param=param)
 
     def checked(self, ids: list[int], *, param: str = "prompt") -> list[int]:
@@ -106,6 +104,14 @@ class Texts:
         found = [BYTES.get(character) for character in piece]
         known = [value for value in found if value is not None]
         return known if len(known) == len(found) else list(text.encode())
+
+
+def check_text(text: str, *, param: str) -> None:
+    """Raises ApiError for what JSON can hold and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise bad_request(f"{param} holds half a surrogate pair, which is no character", param=param) from None
 
 
 async def _run(size: int, work: Callable[[], Result]) -> Result:
