@@ -1,6 +1,7 @@
 """Sampling the slow way: the whole sequence through the target for every token, then transformers' processors."""
 
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import torch
@@ -84,6 +85,13 @@ def changed(
     return scores[0]
 
 
+def only(scores: Tensor, tokens: Collection[int]) -> Tensor:
+    """Scores of these tokens alone; where bans leave none of them, they are all alike."""
+    kept = torch.full_like(scores, -math.inf)
+    kept[0, sorted(tokens)] = scores[0, sorted(tokens)].clamp(min=-1e30)
+    return kept
+
+
 @torch.inference_mode()
 def sample(
     target: Decoder,
@@ -93,14 +101,18 @@ def sample(
     seed: int,
     stop_ids: Collection[int],
     matcher: Matcher,
+    allowed: Callable[[list[int]], Collection[int]] | None = None,
+    ended: Callable[[list[int]], bool] = lambda answer: False,
 ) -> Sampled:
-    """Answer a prompt."""
+    """Answer a prompt; allowed, ended: what a grammar says of an answer so far."""
     found = Sampled()
     for _ in range(params.max_tokens):
         tokens = torch.tensor(prompt + found.tokens)
         hidden = target(tokens, DenseAttend(1, len(tokens), device=tokens.device))
         logits_V = target.logits(hidden.final_TD[-1:])[0]
         scores = changed(params, prompt, found.tokens, logits_V, stop_ids)[None]
+        if allowed is not None:
+            scores = only(scores, allowed(found.tokens))
         for warper in warpers(params):
             scores = warper(tokens[None], scores)
         noise = gumbel_noise(torch.tensor([seed]), torch.tensor([len(tokens)]), torch.arange(scores.shape[1]))
@@ -108,6 +120,6 @@ def sample(
         found.tokens.append(token)
         found.raw.append(logits_V.log_softmax(-1))
         found.processed.append(scores[0].log_softmax(-1))
-        if matcher.push(token) or token in stop_ids:
+        if matcher.push(token) or token in stop_ids or ended(found.tokens):
             break
     return found

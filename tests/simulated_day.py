@@ -1,6 +1,6 @@
 """Requests that come, wait, are cancelled and end, in simulated time; after every step nothing may be out of place."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from slipstream.config.engine import EngineConfig
+from slipstream.config.grammar import choice, json_schema, lark, regex
 from slipstream.config.sampling import SamplingParams
 from slipstream.engine.engine import Ending, Engine
 from slipstream.flow.output import Answer, FinishReason, Progress
 from slipstream.flow.request import Request
 from slipstream.schedule.scheduler import most_entries
 from slipstream.telemetry.clock import ManualClock
+from tests.tiny_grammar import grammars
 
 
 class PairStop:
@@ -43,7 +45,9 @@ class Visit:
 
     @property
     def ending(self) -> Ending:
-        return Ending(stop_ids=self.stop_ids, matcher=PairStop(self.stop_pair))
+        grammar = self.request.params.grammar
+        automaton = None if grammar is None else grammars().open(grammar)
+        return Ending(stop_ids=self.stop_ids, matcher=PairStop(self.stop_pair), grammar=automaton)
 
 
 @dataclass(slots=True)
@@ -174,8 +178,19 @@ def check_end(day: Day, visits: Sequence[Visit]) -> None:
     assert not engine.pages._twins
 
 
-def random_visits(random: Random, count: int, config: EngineConfig, *, vocab_size: int, pause_s: float) -> list[Visit]:
-    """A day's requests: shared beginnings, several answers to one prompt, cancels, priorities, 5% that cannot run."""
+def random_visits(
+    random: Random,
+    count: int,
+    config: EngineConfig,
+    *,
+    vocab_size: int,
+    pause_s: float,
+    asks: Callable[[Random], dict[str, Any]] = lambda random: {},
+) -> list[Visit]:
+    """A day's requests: shared beginnings, several answers to one prompt, cancels, priorities, 5% that cannot run.
+
+    asks: what else each wants of sampling.
+    """
     heads = [_tokens(random, random.randint(3, config.max_len // 4), vocab_size) for _ in range(6)]
     visits: list[Visit] = []
     now = 0.0
@@ -188,6 +203,7 @@ def random_visits(random: Random, count: int, config: EngineConfig, *, vocab_siz
         params = SamplingParams(
             max_tokens=min(random.choice((1, 2, 8, 20, 40)), _most_tokens(config, len(prompt))),
             temperature=random.choice((0.0, 0.0, 0.8)),
+            **asks(random),
         )
         stop_ids = frozenset(random.sample(range(vocab_size), random.choice((0, 0, 1, 3))))
         stop_pair = (random.randrange(vocab_size), random.randrange(vocab_size)) if random.random() < 0.3 else None
@@ -208,6 +224,24 @@ def random_visits(random: Random, count: int, config: EngineConfig, *, vocab_siz
             )
             visits.append(_spoilt(random, visit, config) if random.random() < 0.05 else visit)
     return visits
+
+
+WISHES: tuple[dict[str, Any], ...] = (
+    {"grammar": regex("[1-9][0-9]{2,9}(;| the end)")},
+    {"grammar": regex("the quick brown (fox|dog) jumps over the lazy dog")},
+    {"grammar": choice(["the quick", "the quick brown fox", "lazy"])},
+    {"grammar": json_schema({"enum": ["fox", "dog", [1, 2, 3]]})},
+    {"grammar": lark('start: number ("+" number)*\nnumber: /[0-9]{1,4}/'), "top_p": 0.9},
+    {"frequency_penalty": 0.7, "presence_penalty": 0.3},
+    {"repetition_penalty": 1.2, "logit_bias": {5: 2.0}},
+    {"bad_word_ids": ((3,), (4, 5)), "logprobs": 2},
+    {"top_k": 5, "min_p": 0.02},
+)
+
+
+def some_wish(random: Random) -> dict[str, Any]:
+    """Half of all requests want something of sampling."""
+    return random.choice(WISHES) if random.random() < 0.5 else {}
 
 
 def _spoilt(random: Random, visit: Visit, config: EngineConfig) -> Visit:

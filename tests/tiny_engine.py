@@ -1,5 +1,6 @@
 """A whole engine around a random tiny target and a random tiny draft."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -18,8 +19,9 @@ from slipstream.layers.linear import pack_linears
 from slipstream.models.decoder import Decoder
 from slipstream.models.registry import dummy_target
 from slipstream.parallel.group import SoloGroup
-from slipstream.runner.worker import Worker
+from slipstream.runner.worker import Worker, no_grammars
 from slipstream.telemetry.clock import Clock
+from slipstream.text.grammar import Grammars
 
 CPU = torch.device("cpu")
 
@@ -97,6 +99,7 @@ def tiny_engine(
     draft_max_len: int | None = None,
     prefix_cache: bool = True,
     clock: Clock | None = None,
+    open_grammars: Callable[[], Grammars] | None = None,
 ) -> Engine:
     target = target or tiny_target()
     draft = draft or tiny_draft(target)
@@ -115,7 +118,8 @@ def tiny_engine(
         draft_max_len=draft_max_len,
         feature_ring=feature_ring,
     )
-    return Engine(config, Worker(config, target, draft), clock=clock or Clock())
+    worker = Worker(config, target, draft, open_grammars=open_grammars or no_grammars)
+    return Engine(config, worker, clock=clock or Clock())
 
 
 def run_all(

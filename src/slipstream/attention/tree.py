@@ -23,6 +23,7 @@ class TokenTree:
     depths_SN: Tensor  # 0 for the root
     max_depth: int  # = steps
     is_chain: bool
+    scores_SN: Tensor | None = None  # log of each row's path probability under the draft; where the draft grew a tree
 
     @property
     def num_rows(self) -> int:

@@ -76,6 +76,11 @@ class PageTable:
         """Pages that are never evicted."""
         return len(self._num_pins)
 
+    @property
+    def pinned(self) -> tuple[tuple[int, ...], ...]:
+        """The prompts that are pinned."""
+        return tuple(self._pins)
+
     def match(self, tokens: Sequence[int], *, limit: int | None = None) -> tuple[int, ...]:
         """The published pages of the longest known prefix, none of them taken.
 
@@ -159,8 +164,8 @@ class PageTable:
         num_pinned = len(self._num_pins.keys() | set(pages))
         if num_pinned > self.max_pinned_pages:
             raise ValueError(
-                f"{num_pinned} pages would be pinned but at most {self.max_pinned_pages} may be;"
-                " unpin another prompt or raise max_pinned_pages"
+                f"{num_pinned} pages would be pinned but at most {self.max_pinned_pages} may be, of"
+                f" {self.pages.page_size} tokens each; unpin another prompt or raise pinned_tokens"
             )
         before = self._pins.get(prompt, ())  # still published, so the first of pages
         self._pins[prompt] = pages

@@ -46,10 +46,10 @@ def generate(
     """Answer a prompt or a file of prompts."""
     entries = chosen_entries(prompt, prompts)
     params = sampling.params()
-    llm = models.load()
+    llm = models.load(together=min(models.max_batch, len(entries) * params.n))
     if params.logprobs is not None and not as_json:
         raise ValueError("log-probabilities are printed with --json; add it, or leave --logprobs out")
-    show = JsonLines(llm) if as_json else Answers(entries, params)
+    show = JsonLines(llm) if as_json else Answers(llm, entries, params)
     quiet = as_json and sys.stdout.isatty()  # a bar on the same terminal would wrap the lines
     num_answers = len(entries) * params.n
     with progress("Answering", num_answers, unit="answers", quiet=quiet) as meter, Stopwatch(Clock()) as watch:
@@ -128,8 +128,8 @@ class JsonLines:
 class Answers:
     """Each answer as it ends, then a table."""
 
-    def __init__(self, entries: Sequence[PromptEntry], params: SamplingParams) -> None:
-        self._entries, self._params = entries, params
+    def __init__(self, llm: "slipstream.LLM", entries: Sequence[PromptEntry], params: SamplingParams) -> None:
+        self._llm, self._entries, self._params = llm, entries, params
 
     def finished(self, index: int, completion: Completion) -> None:
         place = index // self._params.n
@@ -140,6 +140,8 @@ class Answers:
 
     def summary(self, completions: Sequence[Completion], seconds: float) -> None:
         stdout_console().print(summary_table(completions, seconds))
+        if len(self._entries) > 1 and self._llm.speculation.steps:
+            print(f"\n{self._llm.statistics.drift_line}")
 
 
 def summary_table(completions: Sequence[Completion], seconds: float) -> Table:

@@ -7,7 +7,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 import slipstream
+from slipstream.cli.grammar import chosen_grammar
 from slipstream.cli.ranks import show_start, show_trial
+from slipstream.cli.tuned import open_options
 from slipstream.cli.wiring import D2tOption, LayersOption, NormBeforeResidualOption, NormOutputOption, wiring_of
 from slipstream.config.sampling import SamplingParams
 from slipstream.telemetry.progress import BYTES, progress
@@ -15,6 +17,11 @@ from slipstream.weights.shipped import shipped_draft, short_name
 
 MODEL, SPECULATION, RANKS, SAMPLING, SGLANG = "Model", "Speculation", "Ranks", "Sampling", "SGLang's names"
 DEFAULT_MODEL = "smollm2-135m"
+PASSED_ON = (
+    *("device", "dtype", "draft_dtype", "max_len", "max_batch", "kv_gib", "memory_fraction", "prefix_cache"),
+    *("draft_max_len", "tp", "executor", "strict_memory_balance", "watchdog_s", "inject_allreduce_us"),
+    *("synthetic_accept_length", "capture_convention"),
+)
 SHIPPED = "auto"  # what LLM calls the draft that ships with slipstream
 
 Value = TypeVar("Value", str, int)
@@ -30,6 +37,7 @@ class ModelOptions:
 
     model: Annotated[str | None, _option("Directory, .gguf file, pulled name or hub id.", MODEL)] = None
     draft: Annotated[str | None, _option("The same for the draft; the shipped one if left out.", MODEL)] = None
+    config: Annotated[Path | None, _option("What `slipstream tune` wrote; flags beat it.", MODEL, "--config")] = None
     no_draft: Annotated[bool, _option("Decode plainly.", MODEL, "--no-draft")] = False
     device: Annotated[str, _option("auto, cpu, cuda; or cuda:N, for one rank.", MODEL)] = "auto"
     dtype: Annotated[str, _option("auto, float32, bfloat16 or float16.", MODEL)] = "auto"
@@ -50,7 +58,9 @@ class ModelOptions:
     topk: Annotated[int | None, _option("Branches a node; 1, a chain, if left out.", SPECULATION)] = None
     draft_tokens: Annotated[int | None, _option("Nodes verified a cycle, without the root.", SPECULATION)] = None
     tp: Annotated[int | None, _option("Ranks the target is cut over; a launcher's, else 1.", RANKS)] = None
-    draft_tp: Annotated[str, _option("Ranks the draft is cut over; replicated; auto times all.", RANKS)] = "auto"
+    draft_tp: Annotated[
+        str | None, _option("Ranks the draft is cut over; replicated; auto times all, as if left out.", RANKS)
+    ] = None
     draft_dtype: Annotated[str, _option("auto (the target's), float32, bfloat16 or float16.", RANKS)] = "auto"
     executor: Annotated[str, _option("spawn (or torchrun's ranks), or ray.", RANKS)] = "spawn"
     strict_memory_balance: Annotated[
@@ -79,20 +89,22 @@ class ModelOptions:
     speculative_eagle_topk: Annotated[int | None, _option("--topk.", SGLANG)] = None
     speculative_num_draft_tokens: Annotated[int | None, _option("--draft-tokens, with the root.", SGLANG)] = None
 
-    def load(self) -> "slipstream.LLM":
-        """Load what was chosen, with a bar on a terminal.
+    def load(self, *, together: int = 1) -> "slipstream.LLM":
+        """Load what was chosen, with a bar on a terminal; together: requests that will run at once.
 
         Raises:
             ValueError: options that contradict each other, or whatever LLM refuses.
         """
-        return load(**self.settings())
+        return load(**self.settings(together=together))
 
-    def settings(self) -> dict[str, Any]:
-        """What LLM is to be made with.
+    def settings(self, *, together: int = 1) -> dict[str, Any]:
+        """What LLM is to be made with; together: requests that will run at once.
 
         Raises:
             ValueError: options that contradict each other.
         """
+        if self.config is not None:
+            return self._with_file(self.config, together).settings()
         model, shape = self.chosen_model(), self._shape()
         return {
             "model": model,
@@ -100,23 +112,8 @@ class ModelOptions:
             "steps": shape.steps,
             "topk": shape.topk,
             "draft_tokens": shape.draft_tokens,
-            "device": self.device,
-            "dtype": self.dtype,
-            "max_len": self.max_len,
-            "max_batch": self.max_batch,
-            "kv_gib": self.kv_gib,
-            "memory_fraction": self.memory_fraction,
-            "prefix_cache": self.prefix_cache,
-            "draft_max_len": self.draft_max_len,
-            "tp": self.tp,
-            "draft_tp": self.draft_tp,
-            "draft_dtype": self.draft_dtype,
-            "executor": self.executor,
-            "strict_memory_balance": self.strict_memory_balance,
-            "watchdog_s": self.watchdog_s,
-            "inject_allreduce_us": self.inject_allreduce_us,
-            "synthetic_accept_length": self.synthetic_accept_length,
-            "capture_convention": self.capture_convention,
+            **{name: getattr(self, name) for name in PASSED_ON},
+            "draft_tp": self.draft_tp or "auto",
             "draft_wiring": wiring_of(
                 self.draft_layers,
                 norm_output=self.draft_norm_output,
@@ -124,6 +121,16 @@ class ModelOptions:
                 d2t=self.draft_d2t,
             ),
         }
+
+    def _with_file(self, path: Path, together: int) -> "ModelOptions":
+        """The file's settings where no flag was given."""
+        model = _agreed("--model", self.model, "--model-path", self.model_path)
+        draft = _agreed("--draft", self.draft, "--speculative-draft-model-path", self.speculative_draft_model_path)
+        shape = self._shape()
+        given = {"model": model, "draft": draft, "no_draft": self.no_draft, "draft_tp": self.draft_tp}
+        given |= {"steps": shape.steps, "topk": shape.topk, "draft_tokens": shape.draft_tokens}
+        theirs = dict.fromkeys(name for name in vars(type(self)) if name.startswith("speculative_"))
+        return replace(self, **{**theirs, **given, **open_options(path, together, given)}, model_path=None, config=None)
 
     def chosen_model(self) -> str:
         """The target, under either of its names."""
@@ -210,6 +217,14 @@ class SamplingOptions:
     bad_words: Annotated[
         list[str] | None, _option("A text that may not come; may be given several times.", SAMPLING, "--bad-word")
     ] = None
+    json_schema: Annotated[
+        str | None, _option("The answer is JSON that this schema (or @FILE) describes.", SAMPLING)
+    ] = None
+    regex: Annotated[str | None, _option("The answer is a text that this matches as a whole.", SAMPLING)] = None
+    lark: Annotated[str | None, _option("The answer follows this Lark grammar (or @FILE).", SAMPLING)] = None
+    choice: Annotated[
+        list[str] | None, _option("The answer is one of these; may be given several times.", SAMPLING)
+    ] = None
     logprobs: Annotated[
         int | None, _option("Log-probabilities with --json: this many tokens beside the chosen one.", SAMPLING)
     ] = None
@@ -237,6 +252,7 @@ class SamplingOptions:
             logit_bias=dict(_bias_pair(each) for each in self.logit_bias or ()),
             bad_words=tuple(self.bad_words or ()),
             logprobs=self.logprobs,
+            grammar=chosen_grammar(schema=self.json_schema, pattern=self.regex, grammar=self.lark, choices=self.choice),
         )
 
 

@@ -18,6 +18,7 @@ class EngineConfig:
     num_pages: int = 1024  # page 0 is scratch
     prefill_chunk: int = 512  # the fixed grid on which prompts are run
     prefix_cache: bool = True  # prompts that begin alike share pages
+    max_pinned_pages: int = 0  # that pinned prompts may keep; no request is promised them
     draft_max_len: int | None = None  # tokens of context beyond which nothing is drafted; None = the target's context
     feature_ring: int = 32  # emitted positions that may wait for the draft's extend
     graphs: bool = True  # on CUDA, replay captured cycles where a batch allows it
@@ -28,6 +29,8 @@ class EngineConfig:
             raise ValueError(f"max_batch must be 1 or more, not {self.max_batch}")
         if self.max_len < 2:
             raise ValueError(f"max_len must be 2 tokens or more, not {self.max_len}")
+        if self.max_pinned_pages and not self.prefix_cache:
+            raise ValueError("pinned prompts live in the prefix cache, and it is off; turn it on, or pin nothing")
         if self.draft_max_len is not None and self.draft_max_len < 1:
             raise ValueError(f"draft_max_len must be 1 token or more, not {self.draft_max_len}; leave it out")
         wanted, most = self.synthetic_accept_length, self.speculation.steps + 1

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from slipstream.config.grammar import Grammar
+
 MAX_TOP_K = 2**31
 MIN_TEMPERATURE = 1e-6  # logits over less than that leave the range of fp32, and their order with it
 MAX_LOGPROBS = 20
@@ -18,9 +20,10 @@ class SamplingParams:
 
     Scores are changed in this order: logit_bias, repetition_penalty (prompt and answer, Hugging Face's meaning),
     frequency_penalty and presence_penalty (answer alone, OpenAI's), then bad_words and min_tokens forbid tokens, then
-    temperature, top_k, top_p, min_p. A request without a seed gets a random one, which the output reports; answer i of
-    n has seed + i. min_tokens holds off EOS, stop ids and stop strings. logprobs: how many of the likeliest tokens to
-    report at each position, beside the chosen one.
+    the grammar forbids all that it does not allow, then temperature, top_k, top_p, min_p. A token that the grammar
+    allows and a ban forbids comes only where nothing else may. A request without a seed gets a random one, which the
+    output reports; answer i of n has seed + i. min_tokens holds off EOS, stop ids and stop strings. logprobs: how many
+    of the likeliest tokens to report at each position, beside the chosen one.
 
     Raises:
         ValueError: a value is out of range.
@@ -43,6 +46,7 @@ class SamplingParams:
     logit_bias: Mapping[int, float] | Bias = ()  # kept as `bias`: pairs, by id
     bad_words: tuple[str, ...] = ()
     bad_word_ids: tuple[tuple[int, ...], ...] = ()  # the same and more as token ids; serve adds those of bad_words
+    grammar: Grammar | None = None  # what the answer's text must look like; its end ends the answer
     logprobs: int | None = None  # None = off, 0 = the chosen token's alone
 
     def __post_init__(self) -> None:
@@ -75,7 +79,7 @@ class SamplingParams:
     @property
     def plain(self) -> bool:
         """Whether the argmax of the model's own scores is all that is asked for."""
-        return self.greedy and not self.processed and self.logprobs is None
+        return self.greedy and not self.processed and self.logprobs is None and self.grammar is None
 
 
 def _check_draw(params: SamplingParams) -> None:

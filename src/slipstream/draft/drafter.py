@@ -18,6 +18,7 @@ from slipstream.attention.rows import attend_spans, attend_trees
 from slipstream.attention.tree import TokenTree, chain
 from slipstream.config.speculation import Speculation
 from slipstream.draft.checkpoint import LoadedDraft
+from slipstream.draft.forced import or_forced, with_forced
 from slipstream.draft.grow import Frontier, best_tree, candidate_scores, first_level, next_level
 from slipstream.verify.distribution import Sampling
 from slipstream.verify.shards import best_children, best_ids
@@ -76,14 +77,15 @@ class Drafter:
         roots: Sequence[tuple[int, int]],
         shape: Speculation,
         sampling: Sampling | None,
+        forced_SK: Tensor | None = None,
     ) -> TokenTree:
-        """Grow a tree below each root (token, position)."""
+        """Grow a tree below each root (token, position); forced_SK: tokens that grammars force, see draft/forced.py."""
         device = opening.next_SD.device
         tokens_S = torch.tensor([token for token, _ in roots], device=device)
         positions = [position for _, position in roots]
         if shape.is_chain:
-            return chain(self._chain(opening, runs, tokens_S, positions, shape.steps, sampling))
-        return self._tree(opening, runs, tokens_S, positions, shape, sampling)
+            return chain(self._chain(opening, runs, tokens_S, positions, shape.steps, sampling, forced_SK))
+        return self._tree(opening, runs, tokens_S, positions, shape, sampling, forced_SK)
 
     def _chain(
         self,
@@ -93,17 +95,18 @@ class Drafter:
         positions: list[int],
         steps: int,
         sampling: Sampling | None,
+        forced_SK: Tensor | None,
     ) -> Tensor:
         """Roots and drafted tokens [S, steps + 1]."""
         root_S = torch.tensor(positions, device=tokens_S.device)
-        columns = [tokens_S, self.best(opening.normed_SD, sampling, root_S + 1)]
+        columns = [tokens_S, or_forced(self.best(opening.normed_SD, sampling, root_S + 1), forced_SK, 0)]
         hidden_SD = opening.next_SD
         for step in range(1, steps):
             spans = [(root + step - 1, root + step) for root in positions]
             attend = attend_spans(self.pool, runs, spans, shift=1)
             hidden = self.draft.model(columns[-1], hidden_SD, attend)
             hidden_SD = hidden.next_TD
-            columns.append(self.best(hidden.normed_TD, sampling, root_S + step + 1))
+            columns.append(or_forced(self.best(hidden.normed_TD, sampling, root_S + step + 1), forced_SK, step))
         return torch.stack(columns, dim=1)
 
     def best(self, normed_SD: Tensor, sampling: Sampling | None, positions_S: Tensor) -> Tensor:
@@ -125,25 +128,30 @@ class Drafter:
         positions: list[int],
         shape: Speculation,
         sampling: Sampling | None,
+        forced_SK: Tensor | None,
     ) -> TokenTree:
         model, ids_V, topk = self.draft.model, self.draft.target_ids, shape.topk
         root_S = torch.tensor(positions, device=tokens_S.device)
         scores_SV = self._scores(opening.normed_SD, sampling, root_S + 1)
-        grown, frontier = first_level(*best_children(scores_SV, topk, model.shard))
+        logs_Sk, children_Sk = best_children(scores_SV, topk, model.shard)
+        grown, frontier = first_level(*with_forced(logs_Sk, ids_V[children_Sk], forced_SK, 0))
         repeated = None if sampling is None else sampling.repeat(topk)
         hidden_SkD = opening.next_SD[:, None].expand(-1, topk, -1)
         paths_SkP = root_S.new_empty(len(runs), topk, 0)
         for level in range(1, shape.steps):
             attend, paths_SkP = self._level_attend(runs, positions, frontier, paths_SkP, level)
-            hidden = model(ids_V[frontier.tokens_Sk].flatten(), hidden_SkD.flatten(0, 1), attend)
+            hidden = model(frontier.tokens_Sk.flatten(), hidden_SkD.flatten(0, 1), attend)
             where_R = (root_S + level + 1).repeat_interleave(topk)
             scores_RV = self._scores(hidden.normed_TD, repeated, where_R)
             logs_Rk, children_Rk = best_children(scores_RV, topk, model.shard)
             square = (len(runs), topk, topk)
-            frontier = next_level(grown, frontier, logs_Rk.view(square), children_Rk.view(square))
+            logs, tokens = logs_Rk.view(square), ids_V[children_Rk].view(square)
+            best = with_forced(logs[:, 0], tokens[:, 0], forced_SK, level)  # below the forced path, which stands first
+            logs[:, 0], tokens[:, 0] = best
+            frontier = next_level(grown, frontier, logs, tokens)
             parent_Sk1 = frontier.parent_Sk[..., None]
             hidden_SkD = hidden.next_TD.view(len(runs), topk, -1).take_along_dim(parent_Sk1, dim=1)
-        return best_tree(grown, tokens_S, ids_V, draft_tokens=shape.draft_tokens)
+        return best_tree(grown, tokens_S, draft_tokens=shape.draft_tokens)
 
     def _level_attend(
         self, runs: Sequence[SlotRun], positions: list[int], frontier: Frontier, paths_SkP: Tensor, level: int

@@ -30,7 +30,7 @@ def candidate_scores(
 class Candidates:
     """Everything grown so far, level by level; parents stand before children."""
 
-    tokens: list[Tensor]  # [S, k] then [S, k * k] each: draft ids
+    tokens: list[Tensor]  # [S, k] then [S, k * k] each: target ids
     scores: list[Tensor]  # log of the path's probability under the draft
     parents: list[Tensor]  # index among all candidates, -1 for children of the root
 
@@ -43,14 +43,14 @@ class Candidates:
 class Frontier:
     """The k best nodes of the last level: the rows of the next draft step."""
 
-    tokens_Sk: Tensor  # draft ids
+    tokens_Sk: Tensor  # target ids
     scores_Sk: Tensor
     index_Sk: Tensor  # among all candidates
     parent_Sk: Tensor  # which node of the previous frontier each hangs below
 
 
 def first_level(best_Sk: Tensor, tokens_Sk: Tensor) -> tuple[Candidates, Frontier]:
-    """The root's children: log-probabilities, best first, and draft ids (verify/shards.py chooses them)."""
+    """The root's children: log-probabilities, best first, and target ids (verify/shards.py chooses them)."""
     index_Sk = torch.arange(tokens_Sk.shape[1], device=tokens_Sk.device).expand(tokens_Sk.shape)
     roots_Sk = torch.full_like(tokens_Sk, -1)
     grown = Candidates(tokens=[tokens_Sk], scores=[best_Sk], parents=[roots_Sk])
@@ -60,7 +60,7 @@ def first_level(best_Sk: Tensor, tokens_Sk: Tensor) -> tuple[Candidates, Frontie
 def next_level(grown: Candidates, frontier: Frontier, logs: Tensor, tokens: Tensor) -> Frontier:
     """Grow every frontier node by its k best children; the k best of all are the next frontier.
 
-    logs, tokens: [S, k, k] log-probabilities and draft ids of each node's children.
+    logs, tokens: [S, k, k] log-probabilities and target ids of each node's children.
     """
     topk = tokens.shape[1]
     paths = (logs + frontier.scores_Sk[..., None]).flatten(1)
@@ -72,7 +72,7 @@ def next_level(grown: Candidates, frontier: Frontier, logs: Tensor, tokens: Tens
     return Frontier(tokens.flatten(1).gather(1, chosen_Sk), best_Sk, start + chosen_Sk, chosen_Sk // topk)
 
 
-def best_tree(grown: Candidates, roots_S: Tensor, ids_V: Tensor, *, draft_tokens: int) -> TokenTree:
+def best_tree(grown: Candidates, roots_S: Tensor, *, draft_tokens: int) -> TokenTree:
     """The `draft_tokens` candidates with the most probable paths, below their roots.
 
     A path is never more probable than its prefix and the sort is stable, so every chosen node's parent is chosen.
@@ -88,9 +88,10 @@ def best_tree(grown: Candidates, roots_S: Tensor, ids_V: Tensor, *, draft_tokens
     depth_C = torch.cat([torch.full((size,), depth + 1) for depth, size in enumerate(sizes)]).to(tokens_SC.device)
     root_S1 = torch.zeros_like(roots_S)[:, None]
     return TokenTree(
-        tokens_SN=torch.cat((roots_S[:, None], ids_V[tokens_SC.gather(1, chosen_SN)]), dim=1),
+        tokens_SN=torch.cat((roots_S[:, None], tokens_SC.gather(1, chosen_SN)), dim=1),
         parents_SN=torch.cat((root_S1 - 1, parents_SN), dim=1),
         depths_SN=torch.cat((root_S1, depth_C[chosen_SN]), dim=1),
         max_depth=len(sizes),
         is_chain=False,
+        scores_SN=torch.cat((torch.zeros_like(scores_SC[:, :1]), scores_SC.gather(1, chosen_SN)), dim=1),
     )

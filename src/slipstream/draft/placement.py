@@ -54,7 +54,12 @@ def hand_round(tree: TokenTree, group: Group) -> TokenTree:
     packed = torch.stack((tree.tokens_SN, tree.parents_SN, tree.depths_SN))
     tokens_SN, parents_SN, depths_SN = group.broadcast(packed, "tree").unbind(0)
     return TokenTree(
-        tokens_SN=tokens_SN, parents_SN=parents_SN, depths_SN=depths_SN, max_depth=tree.max_depth, is_chain=False
+        tokens_SN=tokens_SN,
+        parents_SN=parents_SN,
+        depths_SN=depths_SN,
+        max_depth=tree.max_depth,
+        is_chain=False,
+        scores_SN=tree.scores_SN,  # rank 0's own; they do not travel
     )
 
 

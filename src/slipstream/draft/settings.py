@@ -41,7 +41,7 @@ def draft_config(
     eagle = raw.get("eagle_config") or {}
     _refuse(raw, body_raw, eagle)
     body = _body(raw, body_raw, target)
-    ids = _layer_ids(raw, eagle)
+    ids = layer_ids(raw)
     if convention is CaptureConvention.AUTO and eagle.get(CONVENTION_KEY):
         convention = CaptureConvention(eagle[CONVENTION_KEY])
     if wiring.layers is not None:
@@ -162,8 +162,9 @@ def _body(raw: Mapping[str, Any], body_raw: dict[str, Any], target: ModelConfig)
     return replace(body, architecture=str((raw.get("architectures") or ["draft"])[0]))
 
 
-def _layer_ids(raw: Mapping[str, Any], eagle: Mapping[str, Any]) -> tuple[int, ...] | None:
-    for place in (raw, eagle):
+def layer_ids(raw: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """Explicit capture-layer ids, as config.json writes them."""
+    for place in (raw, raw.get("eagle_config") or {}):
         for key in LAYER_ID_KEYS:
             if place.get(key):
                 return tuple(int(layer) for layer in place[key])

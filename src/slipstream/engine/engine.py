@@ -10,8 +10,9 @@ from slipstream.cache.pages import Pages
 from slipstream.cache.table import PageTable
 from slipstream.config.engine import EngineConfig
 from slipstream.config.speculation import PLAIN, Speculation, shrink
+from slipstream.engine.costs import CostGauge
 from slipstream.engine.executor import Executor
-from slipstream.engine.gauge import AcceptanceGauge, CostGauge
+from slipstream.engine.gauge import AcceptanceGauge
 from slipstream.engine.state import Running
 from slipstream.flow.batch import Batch
 from slipstream.flow.output import FinishReason, Progress, Run, Statistics
@@ -21,7 +22,7 @@ from slipstream.flow.span import PageSpan
 from slipstream.schedule.line import Line
 from slipstream.schedule.scheduler import check_request, comfortable, entries_for, next_chunks, victim
 from slipstream.telemetry.clock import Clock, Stopwatch
-from slipstream.verify.finish import Matcher
+from slipstream.verify.finish import GrammarEnd, Matcher
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class Ending:
 
     stop_ids: Collection[int]
     matcher: Matcher
+    grammar: GrammarEnd | None = None  # where the answer follows one
 
 
 class Engine:
@@ -39,10 +41,11 @@ class Engine:
         self.config, self.executor, self.clock = config, executor, clock
         self.speculation = config.speculation if executor.has_draft else PLAIN
         executor.check(self.speculation)
-        self.pages = PageTable(Pages(config.num_pages, config.page_size))
+        self.pages = PageTable(Pages(config.num_pages, config.page_size), max_pinned_pages=config.max_pinned_pages)
         self.line = Line()
         self.running: dict[RequestId, Running] = {}  # in the batch, in the order in which they entered
-        self.gauge, self.costs, self.totals = AcceptanceGauge(), CostGauge(), Statistics()
+        self.gauge = AcceptanceGauge(steps=self.speculation.steps)
+        self.costs, self.totals = CostGauge(), Statistics()
         self.num_cycles = self.num_preemptions = 0
         self._waiting: dict[RequestId, Running] = {}
         self._num_arrivals = 0
@@ -63,6 +66,7 @@ class Engine:
         self.executor.check(speculation)
         self.config = replace(self.config, speculation=speculation)
         self.speculation = speculation
+        self.gauge = AcceptanceGauge(steps=speculation.steps)
 
     def refuse_while_busy(self) -> None:
         """Raises ValueError while requests wait or run."""
@@ -81,6 +85,7 @@ class Engine:
             context=request.prompt,
             arrival=self._num_arrivals,
             matcher=ending.matcher,
+            grammar=ending.grammar,
             stop_ids=frozenset(ending.stop_ids),
             longest=min(request.params.max_tokens, self.config.max_len - len(request.prompt)),
         )
@@ -188,6 +193,8 @@ class Engine:
         with Stopwatch(self.clock) as watch:
             runs = self.executor.step(batch)
         self.costs.see(len(states), batch.speculation, watch.seconds)
+        for run, limit in zip(runs, limits, strict=True):
+            self.gauge.see(emitted=len(run.tokens), depth=limit)
         return [self._take(run, watch.seconds) for run in runs]
 
     def _grow(self) -> dict[RequestId, tuple[int, ...]]:
@@ -223,8 +230,6 @@ class Engine:
         trimmed = len(kept) < len(run.tokens)
         for statistics in (state.statistics, self.totals):
             statistics.record(kept=len(kept), depth=run.depth, proposed=run.proposed, trimmed=trimmed)
-        if run.depth:
-            self.gauge.see(len(run.tokens))
         accepted = len(kept) if trimmed else len(kept) - 1
         return self._news(state, kept, accepted=accepted)
 

@@ -7,7 +7,7 @@ from slipstream.flow.logprobs import Logprobs
 from slipstream.flow.output import Answer, FinishReason, Run, Statistics
 from slipstream.flow.request import Request
 from slipstream.schedule.line import Ticket
-from slipstream.verify.finish import Matcher, trim
+from slipstream.verify.finish import GrammarEnd, Matcher, trim
 
 
 @dataclass(slots=True, kw_only=True)
@@ -18,6 +18,7 @@ class Running:
     context: tuple[int, ...]  # what enters, at first or again: all tokens but the root, once there is one
     arrival: int
     matcher: Matcher
+    grammar: GrammarEnd | None
     stop_ids: frozenset[int]
     longest: int  # tokens that the answer may get
     pages: tuple[int, ...] = ()
@@ -55,7 +56,7 @@ class Running:
 
     def take(self, run: Run) -> tuple[int, ...]:
         """Trim a run and keep it; what was kept."""
-        trimmed = trim(run.tokens, room=self.room, stop_ids=self.stop_ids, matcher=self.matcher)
+        trimmed = trim(run.tokens, room=self.room, stop_ids=self.stop_ids, matcher=self.matcher, grammar=self.grammar)
         self.tokens.extend(trimmed.tokens)
         if run.logprobs is not None:
             self.logprobs.extend(run.logprobs[: len(trimmed.tokens)])

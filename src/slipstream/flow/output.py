@@ -24,7 +24,7 @@ class FinishReason(Enum):
 
     STOP = "stop"
     LENGTH = "length"
-    ABORT = "abort"
+    ABORT = "abort"  # given up, by its user or because its grammar grew beyond what can be followed
 
 
 @dataclass(slots=True, kw_only=True)

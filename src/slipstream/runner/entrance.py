@@ -18,16 +18,25 @@ from slipstream.flow.output import Run
 from slipstream.flow.prefill import Chunk, Entry
 from slipstream.models.decoder import Decoder, Hidden
 from slipstream.runner.inputs import Resident
-from slipstream.runner.roots import find_roots
+from slipstream.runner.masking import MaskMaker, MasksToCome, no_masks
+from slipstream.runner.roots import find_roots, last_rows
 
 
 class Entrance:
     """The target's and the draft's prefill."""
 
     def __init__(
-        self, target: Decoder, pool: KVPool, drafter: Drafter | None, *, num_pages: int, page_size: int
+        self,
+        target: Decoder,
+        pool: KVPool,
+        drafter: Drafter | None,
+        masker: MaskMaker,
+        *,
+        num_pages: int,
+        page_size: int,
     ) -> None:
         self.target, self.pool, self.drafter, self.page_size = target, pool, drafter, page_size
+        self.masker = masker
         self.features: Tensor | None = None  # of each page's last position: [pages, F]
         if drafter is not None:
             size = drafter.draft.model.config.feature_size
@@ -48,7 +57,11 @@ class Entrance:
                 start=cached - 1, tokens=context_T[cached : cached + 1], features=self.features[page : page + 1]
             )
             self.drafter.extend([last], [run])
-        return Resident(run=run, pending=None, expects=(0, 0), entry=entry, context_T=context_T)
+        resident = Resident(run=run, pending=None, expects=(0, 0), entry=entry, context_T=context_T)
+        if (grammar := entry.request.params.grammar) is not None:
+            answered = entry.context[len(entry.request.prompt) :]
+            resident.automaton = self.masker.grammars.open(grammar, answered)
+        return resident
 
     def run(self, chunks: Sequence[Chunk], residents: Sequence[Resident]) -> tuple[Run | None, ...]:
         """Run one forward; the drawn first tokens of contexts that end in it."""
@@ -56,12 +69,13 @@ class Entrance:
             [_context(each)[chunk.start : chunk.stop] for chunk, each in zip(chunks, residents, strict=True)]
         )
         spans = [(chunk.start, chunk.stop) for chunk in chunks]
+        ending = [place for place, chunk in enumerate(chunks) if chunk.stop == len(_context(residents[place]))]
+        masks = self._masks([residents[place] for place in ending])
         hidden = self.target(tokens_T, attend_spans(self.pool, [each.run for each in residents], spans))
         if self.drafter is not None and hidden.features_TF is not None:
             self._extend(self.drafter, chunks, residents, hidden.features_TF)
-        ending = [place for place, chunk in enumerate(chunks) if chunk.stop == len(_context(residents[place]))]
         firsts: list[Run | None] = [None] * len(chunks)
-        for place, token in zip(ending, self._roots(hidden, chunks, residents, ending), strict=True):
+        for place, token in zip(ending, self._roots(hidden, chunks, residents, ending, masks), strict=True):
             firsts[place] = token
         return tuple(firsts)
 
@@ -91,8 +105,20 @@ class Entrance:
         ends = ends[ends % self.page_size == self.page_size - 1]
         self.features[resident.run.slots[ends] // self.page_size] = rows[ends - chunk.start]
 
+    def _masks(self, residents: Sequence[Resident]) -> MasksToCome:
+        """Of contexts that end in this forward, made while it runs."""
+        if not residents:
+            return no_masks
+        tree = last_rows([_entry(each) for each in residents], self.pool.device)
+        return self.masker.start(tree, [each.automaton for each in residents], self.pool.device)
+
     def _roots(
-        self, hidden: Hidden, chunks: Sequence[Chunk], residents: Sequence[Resident], ending: Sequence[int]
+        self,
+        hidden: Hidden,
+        chunks: Sequence[Chunk],
+        residents: Sequence[Resident],
+        ending: Sequence[int],
+        masks: MasksToCome,
     ) -> list[Run | None]:
         """The token after each context that ended: as it was, or drawn, which is returned then."""
         if not ending:
@@ -100,11 +126,13 @@ class Entrance:
         lengths = torch.tensor([chunk.stop - chunk.start for chunk in chunks])
         last_S = (lengths.cumsum(0) - 1)[list(ending)].to(hidden.final_TD.device)
         entries = [_entry(residents[place]) for place in ending]
-        found = find_roots(entries, self.target.logits(hidden.final_TD[last_S]), self.target.shard)
+        logits_SV = self.target.logits(hidden.final_TD[last_S])
+        found = find_roots(entries, last_rows(entries, logits_SV.device), logits_SV, self.target.shard, masks())
         roots = found.tokens_S.tolist()  # sync: the host decides whether a first token ends its answer
         runs: list[Run | None] = []
         for index, (place, entry) in enumerate(zip(ending, entries, strict=True)):
             residents[place].history = found.histories[index]
+            residents[place].follow([roots[index]])
             _begin(residents[place], found.tokens_S[index : index + 1], roots[index], len(entry.context))
             run = Run(
                 request=entry.request.id, tokens=(roots[index],), proposed=0, depth=0, logprobs=found.logprobs[index]

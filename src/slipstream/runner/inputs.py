@@ -17,6 +17,7 @@ from slipstream.attention.tree import NO_ROW, TokenTree
 from slipstream.draft.drafter import Pending
 from slipstream.flow.batch import Batch
 from slipstream.flow.prefill import Entry
+from slipstream.text.grammar import Automaton
 from slipstream.verify.distribution import Sampling, sampling_rows
 from slipstream.verify.history import History
 
@@ -31,6 +32,13 @@ class Resident:
     entry: Entry | None = None  # while its context is being run
     context_T: Tensor | None = None  # the same as a tensor
     history: History | None = None  # what its parameters change scores by; None for most
+    automaton: Automaton | None = None  # of its grammar, behind the last emitted token
+
+    def follow(self, tokens: Sequence[int]) -> None:
+        """Take emitted tokens; those behind a grammar's end belong to no answer."""
+        if self.automaton is not None:
+            for token in tokens:
+                self.automaton.push(token)
 
 
 def batch_sampling(batch: Batch, *, vocab_size: int, device: torch.device) -> Sampling | None:

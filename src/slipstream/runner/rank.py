@@ -7,6 +7,7 @@ import gc
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ from slipstream.parallel.world import World, solo_world
 from slipstream.runner.load import load_placed_draft, load_rank_target, seat_of
 from slipstream.runner.memory import device_memory
 from slipstream.runner.worker import Worker
+from slipstream.text.grammar import Grammars
+from slipstream.text.tokenizer import load_tokenizer
 
 OpenWorld = Callable[[LoadTarget], World]
 
@@ -144,7 +147,22 @@ class Rank:
         self._worker = None  # the old pools go before the new ones come
         seat = seat_of(self._placed.placement if self._placed else LEADER_ALONE, self.world)
         with self._refusing("the KV pools", "lower --memory-fraction, --kv-gib or --max-len"):
-            self._worker = Worker(config, self._target, self._draft, seat=seat, stamps=self.stamps)
+            self._worker = Worker(
+                config,
+                self._target,
+                self._draft,
+                seat=seat,
+                stamps=self.stamps,
+                open_grammars=self._open_grammars,
+            )
+
+    def _open_grammars(self) -> Grammars:
+        assert self._order is not None, "a target was loaded"
+        if self._order.path is None:
+            raise ValueError("random weights have no tokenizer, so no answer can follow a grammar; load a real model")
+        config = self._order.config
+        tokenizer = load_tokenizer(Path(self._order.path))
+        return Grammars(tokenizer, vocab_size=config.vocab_size, eos_ids=config.eos_ids)
 
     def _prefill(self, work: Prefill) -> Any:
         firsts = self.worker.prefill(work)

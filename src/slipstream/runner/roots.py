@@ -9,12 +9,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from slipstream.attention.tree import chain
+from slipstream.attention.tree import TokenTree, chain
 from slipstream.flow.logprobs import Logprobs
 from slipstream.flow.prefill import Entry
 from slipstream.parallel.cut import Shard
 from slipstream.runner.report import report
 from slipstream.verify.distribution import sampling_rows
+from slipstream.verify.grammar import Masks
 from slipstream.verify.history import History, open_history
 from slipstream.verify.processors import draw_processed
 
@@ -27,8 +28,15 @@ class Roots(NamedTuple):
     logprobs: list[tuple[Logprobs, ...] | None]
 
 
-def find_roots(entries: Sequence[Entry], logits_SV: Tensor, shard: Shard) -> Roots:
-    """The roots of contexts whose last rows have these logits; a context's last token stands as a tree of one row."""
+def last_rows(entries: Sequence[Entry], device: torch.device) -> TokenTree:
+    """A tree of one row for each context: its last token."""
+    return chain(torch.tensor([[entry.context[-1]] for entry in entries], device=device))
+
+
+def find_roots(
+    entries: Sequence[Entry], tree: TokenTree, logits_SV: Tensor, shard: Shard, masks: Masks | None
+) -> Roots:
+    """The roots of contexts whose last rows have these logits; tree: those rows, see `last_rows`."""
     device = logits_SV.device
     requests = [each.request for each in entries]
     sampling = sampling_rows(
@@ -45,9 +53,8 @@ def find_roots(entries: Sequence[Entry], logits_SV: Tensor, shard: Shard) -> Roo
         )
         for each, entry in zip(requests, entries, strict=True)
     ]
-    tree = chain(torch.tensor([[entry.context[-1]] for entry in entries], device=device))
     positions_S = torch.tensor([len(entry.context) for entry in entries], device=device)
-    drawn_S, scores = draw_processed(logits_SV, tree, histories, sampling, positions_S, shard)
+    drawn_S, scores = draw_processed(logits_SV, tree, histories, sampling, positions_S, shard, masks)
     known_S = torch.tensor([-1 if entry.root is None else entry.root for entry in entries], device=device)
     tokens_S = torch.where(known_S < 0, drawn_S, known_S)
     found: list[tuple[Logprobs, ...] | None] = [None] * len(entries)

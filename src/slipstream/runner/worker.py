@@ -3,6 +3,8 @@
 Shape letters: T prompt tokens of a chunk, F feature width.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -25,6 +27,13 @@ from slipstream.runner.cycle import Cycle
 from slipstream.runner.entrance import Entrance
 from slipstream.runner.graphs import GraphedCycle
 from slipstream.runner.inputs import Resident
+from slipstream.runner.masking import MaskMaker
+from slipstream.text.grammar import Grammars
+
+
+def no_grammars() -> Grammars:
+    """Refuse a grammar (ValueError): nobody said whose tokens it would be of."""
+    raise ValueError("this engine has no tokenizer, so no answer can follow a grammar; load a model's folder")
 
 
 class Worker:
@@ -38,25 +47,32 @@ class Worker:
         *,
         seat: Seat | None = None,
         stamps: Stamps | None = None,
+        open_grammars: Callable[[], Grammars] = no_grammars,
     ) -> None:
-        """draft: this rank's share; None where the placement puts none. seat: alone if left out."""
+        """draft: this rank's share; None where the placement puts none. seat: alone if left out.
+
+        open_grammars: of the target's tokenizer, asked for when a request needs them.
+        """
         self.config, self.target = config, target
         self.pool = _pool(config, target.config, group=target.group, like=target.norm.weight)
         drafter = None
         if draft is not None:
             model = draft.model
             drafter = Drafter(draft, _pool(config, model.config.body, group=model.group, like=model.norm.weight))
-        self.drafter, self.stamps = drafter, stamps or Stamps()
+        self.drafter, self.stamps, masker = drafter, stamps or Stamps(), MaskMaker(open_grammars)
         self.cycle = Cycle(
             target,
             self.pool,
             drafter,
+            masker,
             seat=seat or Seat(group=SoloGroup(), target=target.group, grown_by_all=False),
             stamps=self.stamps,
             feature_ring=config.feature_ring,
             synthetic_accept_length=config.synthetic_accept_length,
         )
-        self.entrance = Entrance(target, self.pool, drafter, num_pages=config.num_pages, page_size=config.page_size)
+        self.entrance = Entrance(
+            target, self.pool, drafter, masker, num_pages=config.num_pages, page_size=config.page_size
+        )
         self.graphed: GraphedCycle | None = None
         if config.graphs and self.pool.device.type == "cuda":
             self.graphed = GraphedCycle(self.cycle, max_batch=config.max_batch, steps=config.speculation.steps)

@@ -33,7 +33,8 @@ def check_request(request: Request, config: EngineConfig) -> None:
     """Refuse what could never run.
 
     Raises:
-        ValueError: the prompt is empty or too long, or the answer does not fit into the cache.
+        ValueError: the prompt is empty or too long, or the answer does not fit into the cache beside what pinned
+            prompts may keep: they are never evicted, so it could wait for ever.
     """
     length = len(request.prompt)
     if length == 0:
@@ -43,14 +44,20 @@ def check_request(request: Request, config: EngineConfig) -> None:
             f"the prompt has {length} tokens but the context holds {config.max_len} with at least one to answer;"
             " shorten it or raise max_len up to the model's context"
         )
-    capacity = (config.num_pages - 1) * config.page_size
+    capacity = (config.num_pages - 1 - config.max_pinned_pages) * config.page_size
     if most_entries(request, config) > capacity:
         raise ValueError(
-            f"prompt and answer need {most_entries(request, config)} KV entries but the cache holds {capacity};"
-            " lower max_tokens or raise kv_gib"
+            f"prompt and answer need {most_entries(request, config)} KV entries but the cache holds {capacity}"
+            f"{_beside(config)}; lower max_tokens or raise kv_gib"
         )
     if request.steps is not None and request.steps < 0:
         raise ValueError(f"steps must be 0 (no speculation) or more, not {request.steps}")
+
+
+def _beside(config: EngineConfig) -> str:
+    """What is not counted, where there is any."""
+    kept = config.max_pinned_pages * config.page_size
+    return f" beside the {kept} that pinned prompts may keep" if kept else ""
 
 
 def next_chunks(entering: Iterable[tuple[int, int, int]], chunk: int) -> tuple[Chunk, ...]:

@@ -18,6 +18,7 @@ from slipstream.serve.budget import Budget
 from slipstream.serve.completion import Completion, Delta
 from slipstream.serve.manner import Manner, manners_for
 from slipstream.serve.pending import Message, Requests, matcher_for, params_for, several
+from slipstream.serve.pins import ids_of, keep_pins, pin_prompt
 from slipstream.serve.running import run_in_pieces, run_to_end
 from slipstream.serve.settle import (
     changed,
@@ -36,6 +37,7 @@ from slipstream.serve.settle import (
     settle_tp,
 )
 from slipstream.serve.start import Started, Wanted, check_before_loading, reconfigured, set_delay, start
+from slipstream.serve.statistics import EngineStatistics, statistics_of
 from slipstream.telemetry.clock import Clock, Stopwatch
 from slipstream.text.template import load_template
 from slipstream.text.tokenizer import load_tokenizer
@@ -52,8 +54,8 @@ class LLM:
     draft_dtype: auto is the target's. seed: makes the seeds of requests that bring none reproducible. kv_gib: budget
     of both KV pools on each rank; memory_fraction: of each device, for everything (pass one of the two). on_load is
     told the bytes of every tensor as it is placed. prefix_cache: prompts that begin alike share what was computed.
-    draft_max_len: tokens of context beyond which nothing is drafted. draft_wiring: what is known better than the
-    draft's checkpoint (`slipstream doctor` finds it).
+    pinned_tokens: how much of the cache `pin` may take. draft_max_len: tokens of context beyond which nothing is
+    drafted. draft_wiring: what is known better than the draft's checkpoint (`slipstream doctor` finds it).
 
     tp: ranks that the target is cut over; as many as a launcher started, else 1. draft_tp: over how many of them the
     draft is cut, `replicated`, or `auto`, which times every placement. inject_allreduce_us delays every collective.
@@ -85,6 +87,7 @@ class LLM:
         capture_convention: str = "auto",
         prefix_cache: bool = True,
         draft_max_len: int | None = None,
+        pinned_tokens: int = 0,
         draft_wiring: DraftWiring = AS_DECLARED,
         tp: int | None = None,
         draft_tp: str | int = "auto",
@@ -112,7 +115,7 @@ class LLM:
                 draft=settle_draft(paths.draft, draft_dtype, self.dtype, capture_convention, draft_wiring),
                 draft_tp=settle_draft_tp(str(draft_tp), self.tp, has_draft=has_draft),
                 config=settle_engine(
-                    shape, self.max_len, max_batch, synthetic_accept_length, prefix_cache, draft_max_len
+                    shape, self.max_len, max_batch, synthetic_accept_length, prefix_cache, draft_max_len, pinned_tokens
                 ),
                 budget=Budget(memory_fraction=memory_fraction, kv_gib=kv_gib),
                 strict_memory_balance=strict_memory_balance,
@@ -123,8 +126,7 @@ class LLM:
             ranks = open_ranks(executor, self.tp, self.device, limits=settle_limits(watchdog_s), on_tensor=on_load)
             self._started = start(wanted, ranks, tp=self.tp)
             self._close = finalize(self, ranks.close)
-        self.load_s = watch.seconds
-        self.draft_path = paths.draft
+        self.load_s, self.draft_path = watch.seconds, paths.draft
 
     @property
     def engine(self) -> Engine:
@@ -163,6 +165,11 @@ class LLM:
         """The decreed accept length: answers are then no answers."""
         return self.engine.config.synthetic_accept_length
 
+    @property
+    def statistics(self) -> EngineStatistics:
+        """Cycles, acceptance drift, and what the prefix cache spared."""
+        return statistics_of(self.engine)
+
     def shares(self) -> tuple[RankShare, ...]:
         """What every rank holds now: group sizes, shapes of the draft's shards, bytes."""
         return self._started.executor.shares()
@@ -194,7 +201,9 @@ class LLM:
         )
         delay_us = None if inject_allreduce_us is None else settle_delay(inject_allreduce_us, self.tp)
         path = self.draft_path if draft is None else settle_draft_path(draft)
+        before = self.engine
         self._started = reconfigured(self._started, shape, path, draft_tp, tp=self.tp)
+        keep_pins(before, self.engine, self._requests)
         self.draft_path = path
         if delay_us is not None:
             set_delay(self._started.executor, delay_us)
@@ -254,6 +263,18 @@ class LLM:
         raw = isinstance(prompt, str)
         (pending,) = made.raw(prompt, params, manner) if raw else made.chat(prompt, params, manner)
         yield from run_in_pieces(self.engine, pending, matcher_for(self.tokenizer, params))
+
+    def pin(self, prompt: str | Sequence[Message] | Sequence[int]) -> int:
+        """Run a prompt (a system prompt, say) and keep its full pages cached until `unpin`; how many tokens that is.
+
+        Raises:
+            ValueError: pinned_tokens is too small for it, the prompt too short to fill a page, or a stream is open.
+        """
+        return pin_prompt(self.engine, self._requests, prompt)
+
+    def unpin(self, prompt: str | Sequence[Message] | Sequence[int]) -> None:
+        """Let a prompt be evicted again; ValueError where it is not pinned."""
+        self.engine.pages.unpin(ids_of(self._requests, prompt))
 
     def render(self, messages: Sequence[Message]) -> str:
         """The text that a conversation becomes.

@@ -148,7 +148,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     reached: list[int]
     passed: list[int]
     stage_s: dict[str, float]
-    drift: float  # recent over overall accept length
+    drift: float | None  # recent over first accept length; None until both are known
     cycle_ratio: dict[int, float]  # R, by batch size rounded up to a power of two
 
 

@@ -12,6 +12,7 @@ from slipstream.flow.output import Answer, Progress
 from slipstream.flow.request import Request
 from slipstream.serve.completion import Completion, Delta
 from slipstream.serve.manner import USUAL, Manner, naming
+from slipstream.text.grammar import Automaton, Grammars
 from slipstream.text.stops import StopMatcher
 from slipstream.text.template import ChatTemplate
 from slipstream.text.tokenizer import Tokenizer
@@ -26,11 +27,18 @@ class Pending:
     __slots__ = ("ending", "index", "matcher", "request", "text")
 
     def __init__(
-        self, text: str, request: Request, matcher: StopMatcher, *, stop_ids: Collection[int], index: int
+        self,
+        text: str,
+        request: Request,
+        matcher: StopMatcher,
+        *,
+        stop_ids: Collection[int],
+        grammar: Automaton | None,
+        index: int,
     ) -> None:
         """index: which of the n answers to its prompt."""
         self.text, self.request, self.matcher, self.index = text, request, matcher, index
-        self.ending = Ending(stop_ids=stop_ids, matcher=matcher)
+        self.ending = Ending(stop_ids=stop_ids, matcher=matcher, grammar=grammar)
 
 
 class NoText:
@@ -49,6 +57,7 @@ class Requests:
         self.tokenizer, self.template = tokenizer, template
         self._eos_ids = tokenizer.eos_ids | set(config.eos_ids)
         self._vocab_size, self._seeds, self._count = config.vocab_size, seeds, 0
+        self._grammars: Grammars | None = None
 
     def raw(self, prompt: str | Sequence[int], params: SamplingParams, manner: Manner = USUAL) -> list[Pending]:
         """A text or token ids to continue, n times.
@@ -93,6 +102,7 @@ class Requests:
         params = replace(params, bad_word_ids=params.bad_word_ids + bad_word_ids(self.tokenizer, params.bad_words))
         seed = self._seeds.randrange(MAX_SEED) if params.seed is None else params.seed
         stop_ids = set(params.stop_ids) | (set() if params.ignore_eos else self._eos_ids)
+        automaton = self._automaton(params)
         found: list[Pending] = []
         for index in range(params.n):
             own = (seed + index) % MAX_SEED
@@ -105,9 +115,22 @@ class Requests:
                 steps=manner.steps,
             )
             matcher = matcher_for(self.tokenizer, params)
-            found.append(Pending(text, request, matcher, stop_ids=stop_ids, index=index))
+            grammar = None if automaton is None else automaton.copy()
+            found.append(Pending(text, request, matcher, stop_ids=stop_ids, grammar=grammar, index=index))
             self._count += 1
         return found
+
+    def _automaton(self, params: SamplingParams) -> Automaton | None:
+        """Where an answer to a request with a grammar begins.
+
+        Raises:
+            ValueError: the grammar means nothing, or the tokenizer cannot have any.
+        """
+        if params.grammar is None:
+            return None
+        if self._grammars is None:
+            self._grammars = Grammars(self.tokenizer, vocab_size=self._vocab_size, eos_ids=self._eos_ids)
+        return self._grammars.open(params.grammar)
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Ids of a text; a tokenizer may know tokens that the model has no embedding for."""

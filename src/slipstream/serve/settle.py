@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from slipstream.config.draft import AS_DECLARED, CaptureConvention, DraftWiring
-from slipstream.config.engine import EngineConfig
+from slipstream.config.engine import PAGE_SIZE, EngineConfig
 from slipstream.config.model import ModelConfig
 from slipstream.config.placement import LEADER_ALONE, placement
 from slipstream.config.speculation import Speculation, speculation
@@ -106,12 +106,15 @@ def settle_engine(
     synthetic_accept_length: float | None,
     prefix_cache: bool,
     draft_max_len: int | None,
+    pinned_tokens: int,
 ) -> EngineConfig:
     """Everything but the size of the pools, which is known once the models are loaded (serve/budget.py).
 
     Raises:
         ValueError: numbers that no engine can run with.
     """
+    if pinned_tokens < 0:
+        raise ValueError(f"pinned_tokens is 0 or more, not {pinned_tokens}; leave it out to pin nothing")
     return EngineConfig(
         speculation=shape,
         max_len=max_len,
@@ -119,6 +122,7 @@ def settle_engine(
         synthetic_accept_length=synthetic_accept_length,
         prefix_cache=prefix_cache,
         draft_max_len=draft_max_len,
+        max_pinned_pages=-(-pinned_tokens // PAGE_SIZE),
     )
 
 

@@ -192,15 +192,16 @@ def make_engine(executor: Ranks, config: EngineConfig, budget: Budget) -> Engine
     Raises:
         ValueError: too little memory.
     """
-    tail = config.speculation.num_tail_entries + 1 + config.page_size
+    pinned = config.max_pinned_pages * config.page_size
+    tail = config.speculation.num_tail_entries + 1 + config.page_size + pinned
     longest = config.max_len + tail
     entries = count_entries(
         budget,
         executor.shares(),
-        wanted=config.max_batch * longest,
+        wanted=config.max_batch * (longest - pinned) + pinned,
         longest=longest,
         tail=tail,
-        least=2 * config.page_size,
+        least=2 * config.page_size + pinned,
     )
     config = replace(config, num_pages=entries // config.page_size + 1)
     executor.order(MakePools(config=config))

@@ -46,7 +46,7 @@ def run(engine: Engine, size: int, steps: int) -> None:
 
 def forget(engine: Engine) -> None:
     """Nothing of this was asked for."""
-    engine.gauge, engine.totals = AcceptanceGauge(), Statistics()
+    engine.gauge, engine.totals = AcceptanceGauge(steps=engine.speculation.steps), Statistics()
     engine.pages.statistics = CacheStatistics()
     engine.num_preemptions = engine.costs.batches = 0
     engine.costs.prefill_s = engine.costs.cycle_s = 0.0

@@ -1,7 +1,8 @@
 """Change the target's scores as requests ask, before a token is drawn: each row by the tokens on its own path.
 
 The history of a row is the prompt, the answer so far and the path from the root to it, so a token is the one that plain
-decoding would draw there. In order: logit_bias; repetition, frequency and presence penalty; bad words and min_tokens.
+decoding would draw there. In order: logit_bias; repetition, frequency and presence penalty; bad words and min_tokens;
+grammars.
 
 Shape letters: T packed rows = S requests * N rows of the tree, D depth, V ids that this rank scores, P requests with
 penalties, Q requests with bans, B biased ids and W bans of all requests, M tokens that bans look back on.
@@ -17,6 +18,7 @@ from torch import Tensor
 from slipstream.attention.tree import NO_ROW, TokenTree
 from slipstream.parallel.cut import Shard
 from slipstream.verify.distribution import Sampling, draw
+from slipstream.verify.grammar import Masks, forbid
 from slipstream.verify.history import ANY_TOKEN, NO_TOKEN, Bans, History, columns_of
 from slipstream.verify.logprobs import Scores
 
@@ -31,13 +33,18 @@ def draw_processed(
     sampling: Sampling | None,
     positions_T: Int[Tensor, " t"],
     shard: Shard,
+    masks: Masks | None = None,
 ) -> tuple[Int[Tensor, " t"], Scores | None]:
-    """The target's token for each row of a batch's trees, and the scores where some request wants log-probabilities."""
-    if not any(histories):
-        return draw(logits_TV, sampling, positions_T, shard), None
+    """The target's token for each row of a batch's trees, and the scores where some request wants log-probabilities.
+
+    The scores are changed in place. masks: of the rows that follow a grammar.
+    """
     reported = any(each is not None and each.params.logprobs is not None for each in histories)
     raw_TV = logits_TV.clone() if reported else logits_TV
-    process(logits_TV, histories, tree)
+    if any(histories):
+        process(logits_TV, histories, tree)
+    if masks is not None:
+        forbid(logits_TV, masks, shard)
     scores = Scores(raw_TV, logits_TV, sampling) if reported else None
     return draw(logits_TV, sampling, positions_T, shard), scores
 

@@ -195,3 +195,12 @@ def test_a_prompts_file_that_asks_for_more_steps_than_there_are_is_refused(cli: 
     outcome = cli(*generate(world, "--no-draft", "--prompts", str(path)))
     assert outcome.code == 2
     assert 'has a "steps" that is not a whole number; write one' in outcome.errors[0]
+
+
+def test_a_file_of_prompts_ends_with_the_acceptance_drift_and_what_it_is(cli: Cli, world: World):
+    asked = generate(world, "--prompts", world.prompts)
+    last = cli(*asked, "--draft", world.draft, "--steps", "3").out.splitlines()[-1]
+    assert re.fullmatch(r"acceptance drift: not known before \d+ drafted cycles, [1-9]\d* so far \(.* over .*\)", last)
+    assert "drift" not in cli(*asked, "--no-draft").out
+    assert "drift" not in cli(*asked, "--draft", world.draft, "--json").out
+    assert "drift" not in cli(*generate(world, "--prompt", "one", "--draft", world.draft)).out

@@ -44,12 +44,12 @@ def grow(steps: int, draft_tokens: int) -> tuple[set[tuple[int, ...]], torch.Ten
         frontier = next_level(grown, frontier, logs[None], tokens[None])
         parents = [int(parent) for parent in frontier.parent_Sk[0]]
         paths = [(*paths[p], int(t)) for p, t in zip(parents, frontier.tokens_Sk[0], strict=True)]
-    tree = best_tree(grown, torch.tensor([99]), torch.arange(VOCAB) + 10, draft_tokens=draft_tokens)
+    tree = best_tree(grown, torch.tensor([99]), draft_tokens=draft_tokens)
     tokens, parents = tree.tokens_SN[0].tolist(), tree.parents_SN[0].tolist()
     found: dict[int, tuple[int, ...]] = {0: ()}
     for row in range(1, len(tokens)):
         assert parents[row] < row, "parents stand before children"
-        found[row] = (*found[parents[row]], tokens[row] - 10)
+        found[row] = (*found[parents[row]], tokens[row])
         assert tree.depths_SN[0, row] == len(found[row])
     assert tokens[0] == 99
     return set(found.values()) - {()}, tree.parents_SN
@@ -68,7 +68,7 @@ def test_certain_children_never_push_out_their_parents() -> None:
     grown, frontier = first_level(*best_children(sure[None], 2, None))
     logs, tokens = best_children(torch.stack((sure, sure)), 2, None)
     frontier = next_level(grown, frontier, logs[None], tokens[None])
-    tree = best_tree(grown, torch.tensor([0]), torch.arange(VOCAB), draft_tokens=2)
+    tree = best_tree(grown, torch.tensor([0]), draft_tokens=2)
     assert tree.parents_SN[0].tolist() == [-1, 0, 1]
     assert tree.depths_SN[0].tolist() == [0, 1, 2]
 

@@ -22,8 +22,10 @@ from tests.simulated_day import (
     check_end,
     num_reachable,
     random_visits,
+    some_wish,
 )
 from tests.tiny_engine import MINUTE, tiny_draft, tiny_engine, tiny_target
+from tests.tiny_grammar import CONFIG, grammars
 
 BUSY = EngineConfig(
     speculation=speculation(3, 2, 6), max_len=400, max_batch=12, page_size=8, num_pages=44, prefill_chunk=32
@@ -86,19 +88,32 @@ def _shifted(visit: Visit, first_id: int, now: float) -> Visit:
 
 @pytest.mark.parametrize("shape", [speculation(3), speculation(3, 2, 6)], ids=["chain", "tree"])
 def test_a_day_against_a_model_gives_every_request_what_it_gets_alone(shape: Speculation) -> None:
-    target = tiny_target(MINUTE)
-    draft = tiny_draft(target, draft_vocab_size=40, captures=(1, 2))
+    run_day(shape, 200)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_day_of_5000_requests_against_a_model_gives_each_what_it_gets_alone() -> None:
+    run_day(speculation(3, 2, 6), 5000)
+
+
+def run_day(shape: Speculation, num_visits: int) -> None:
+    """Every wish of sampling, grammars among them, on a model of two layers."""
+    config = replace(MINUTE, vocab_size=CONFIG.vocab_size, eos_ids=CONFIG.eos_ids)
+    target = tiny_target(config)
+    draft = tiny_draft(target, draft_vocab_size=240, captures=(1, 2))
     clock = ManualClock()
-    engine = tiny_engine(
-        shape, target=target, draft=draft, max_len=200, num_pages=34, page_size=8, prefill_chunk=24, clock=clock
+    common = {"target": target, "draft": draft, "max_len": 200, "open_grammars": grammars}
+    engine = tiny_engine(shape, num_pages=34, page_size=8, prefill_chunk=24, clock=clock, **common)
+    visits = random_visits(
+        Random(2), num_visits, engine.config, vocab_size=config.vocab_size, pause_s=0.01, asks=some_wish
     )
-    visits = random_visits(Random(2), 200, engine.config, vocab_size=60, pause_s=0.01)
     day = Day(engine, clock)
-    day.run(visits, held=engine.executor._residents.keys())
+    day.run(visits, held=engine.executor._residents.keys())  # type: ignore[attr-defined]
     check_end(day, visits)
     assert day.num_preemptions > 20
     assert set(day.cancelled.values()) >= {"waiting", "entering", "decoding"}
-    alone = tiny_engine(speculation(0), target=target, draft=draft, max_batch=1, max_len=200, prefix_cache=False)
+    alone = tiny_engine(speculation(0), max_batch=1, prefix_cache=False, **common)
     for visit in visits:
         if visit.request.id in day.answers:
             answer = day.answers[visit.request.id]

@@ -1,8 +1,11 @@
 """The Python door passes every sampling parameter on: words become ids, n answers come together, ends are held off."""
 
+import json
+
 import pytest
 
 from slipstream import LLM, SamplingParams
+from slipstream.config.grammar import json_schema, regex
 from tests.unit.cli.world import World, make_world
 
 PROMPTS = ["the quick brown fox", "1234 + 5678"]
@@ -90,6 +93,22 @@ def test_a_stop_inside_an_accepted_run_beats_the_length_and_usage_is_of_what_is_
             assert found.statistics.emitted == sum(found.runs) == first - 1
             assert found.logprobs is not None
             assert [each.chosen.token for each in found.logprobs] == list(found.token_ids)
+
+
+def test_an_answer_follows_its_grammar_with_and_without_speculation(llm: LLM) -> None:
+    schema = json_schema({"enum": ["quick", "lazy dog", 17]})
+    for params in (SamplingParams(max_tokens=60, grammar=schema), SamplingParams(**WARM, n=3, grammar=schema)):
+        found = llm.generate(PROMPTS, params)
+        assert all(json.loads(each.text) in json.loads(schema.text)["enum"] for each in found)
+        assert {each.finish_reason for each in found} == {"stop"}
+        plain = llm.generate(PROMPTS, params, steps=0)
+        assert [each.token_ids for each in plain] == [each.token_ids for each in found]
+
+
+def test_a_grammar_that_means_nothing_is_refused_before_anything_runs(llm: LLM) -> None:
+    with pytest.raises(ValueError, match="the regex cannot be used: unclosed group"):
+        llm.generate(PROMPTS, SamplingParams(grammar=regex("(a")))
+    assert not llm.engine.busy
 
 
 def test_a_stream_brings_log_probabilities_with_their_tokens(llm: LLM) -> None:

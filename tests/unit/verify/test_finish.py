@@ -49,3 +49,35 @@ def test_a_run_without_an_end_goes_on() -> None:
 
 def test_ignored_eos_is_a_token_like_any_other() -> None:
     assert trim([2, 2], room=5, stop_ids=(), matcher=StopAfter(NEVER)).reason is None
+
+
+class Letters:
+    """A grammar of so many tokens, the last of which may break it."""
+
+    def __init__(self, count: int, *, breaks: bool = False) -> None:
+        self.left, self.breaks = count, breaks
+
+    @property
+    def ended(self) -> bool:
+        return self.left <= 0
+
+    @property
+    def broken(self) -> bool:
+        return self.ended and self.breaks
+
+    def push(self, token: int) -> bool:
+        self.left -= 1
+        return True
+
+
+def test_a_grammar_that_ends_inside_a_run_ends_the_answer_there_even_at_the_cap() -> None:
+    for room in (2, 9):
+        trimmed = trim([5, 6, 7, 8][: room + 1], room=room, stop_ids=(), matcher=StopAfter(NEVER), grammar=Letters(2))
+        assert trimmed.tokens == (5, 6)
+        assert trimmed.reason is FinishReason.STOP
+
+
+def test_a_grammar_that_breaks_gives_the_answer_up() -> None:
+    trimmed = trim([5, 6, 7], room=9, stop_ids=(), matcher=StopAfter(NEVER), grammar=Letters(2, breaks=True))
+    assert trimmed.tokens == (5, 6)
+    assert trimmed.reason is FinishReason.ABORT

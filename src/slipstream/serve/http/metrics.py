@@ -95,7 +95,12 @@ class EngineCollector(Collector):
         yield GaugeMetricFamily("slipstream_requests_waiting", "Requests in line.", report.waiting)
         yield GaugeMetricFamily("slipstream_kv_usage_ratio", "KV pages held by requests, of all.", used)
         yield GaugeMetricFamily("slipstream_accept_length", "Emitted over cycles, since the start.", length)
-        yield GaugeMetricFamily("slipstream_acceptance_drift", "Accept length lately over overall.", report.drift)
+        drift = GaugeMetricFamily(
+            "slipstream_acceptance_drift", "Accept length lately over that of the engine's first cycles."
+        )
+        if report.drift is not None:
+            drift.add_metric([], report.drift)
+        yield drift
         conditional = GaugeMetricFamily(
             "slipstream_acceptance_by_position",
             "P(position accepted | all before it accepted), since the start.",

@@ -86,7 +86,7 @@ def sampling_params(body: SamplingBody, *, longest: int | None) -> SamplingParam
         "logit_bias": _bias(body.logit_bias or {}),
         "bad_words": tuple(body.bad_words or ()),
         "logprobs": _logprobs(body),
-        **grammar_of(body),
+        "grammar": grammar_of(body),
     }
     for name in ("stop", "bad_words"):
         for text in given[name]:

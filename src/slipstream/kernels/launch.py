@@ -1,0 +1,42 @@
+"""How kernels are launched: one place for the interpreter and for programmatic dependent launch."""
+
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # set before triton is imported: kernels run without a GPU
+WARP_OPTIONS = ("num_warps", "num_stages", "launch_pdl")
+
+
+def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
+    """Launch a kernel on a grid; the interpreter gets no compile options.
+
+    args: the kernel's positional arguments. options: its constexpr arguments, and num_warps, num_stages, launch_pdl.
+    """
+    if INTERPRETED:
+        options = {name: value for name, value in options.items() if name not in WARP_OPTIONS}
+        options.update({"PDL": False} if "PDL" in options else {})  # it runs one kernel after another
+    kernel[grid](*args, **options)
+
+
+def power_of_two(count: int, *, least: int = 1) -> int:
+    """The lowest power of two that is no less than count and least."""
+    return max(least, 1 << max(count - 1, 0).bit_length())
+
+
+def compiled_for(x: Tensor) -> bool:
+    """Whether kernels can run on this tensor: on a CUDA device, or anywhere under the interpreter."""
+    return INTERPRETED or x.device.type == "cuda"
+
+
+def empty_like_rows(x: Tensor, num_rows: int, width: int, dtype: torch.dtype | None = None) -> Tensor:
+    """An uninitialised [num_rows, width] beside x."""
+    return torch.empty(num_rows, width, device=x.device, dtype=x.dtype if dtype is None else dtype)
+
+
+def assert_rows(*tensors: Tensor | None) -> None:
+    """Kernels address tensors row by row."""
+    for tensor in tensors:
+        assert tensor is None or tensor.is_contiguous(), "tensors of kernels lie row by row"

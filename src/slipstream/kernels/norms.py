@@ -1,0 +1,88 @@
+"""RMS norm with the residual added on the way, and sums of squares for products that norm their own input.
+
+Shape letters: T rows, D width.
+"""
+
+# The language of kernels is not typed as Python is: pyright sees its ranges, tuples and device calls as errors.
+# pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportPossiblyUnboundVariable=false, reportIndexIssue=false
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from slipstream.kernels.launch import assert_rows, empty_like_rows, launch, power_of_two
+from slipstream.kernels.order import after_previous
+
+
+@triton.jit
+def norm_kernel(
+    x: "Any",
+    delta: "Any",
+    weight: "Any",
+    total: "Any",
+    out: "Any",
+    squares: "Any",
+    eps: "Any",
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
+) -> None:
+    """One row."""
+    columns = tl.arange(0, BLOCK)
+    used = columns < WIDTH
+    at = tl.program_id(0).to(tl.int64) * WIDTH + columns
+    after_previous(PDL)
+    row = tl.load(x + at, mask=used, other=0.0)
+    if delta is not None:
+        added = row.to(tl.float32) + tl.load(delta + at, mask=used, other=0.0).to(tl.float32)
+        row = added.to(x.dtype.element_ty)
+        tl.store(total + at, row, mask=used)
+    wide = row.to(tl.float32)
+    sum_squares = tl.sum(wide * wide, axis=0)
+    if squares is not None:
+        tl.store(squares + tl.program_id(0), sum_squares)
+    if out is not None:
+        scale = 1.0 / tl.sqrt(sum_squares / WIDTH + eps)
+        normed = wide * scale * tl.load(weight + columns, mask=used, other=0.0).to(tl.float32)
+        tl.store(out + at, normed.to(out.dtype.element_ty), mask=used)
+
+
+def add_norm(
+    x_TD: Tensor, delta_TD: Tensor | None, weight_D: Tensor, *, eps: float, pdl: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The residual stream x + delta [T, D] (x itself without a delta) and its norm [T, D]."""
+    total_TD = x_TD if delta_TD is None else torch.empty_like(x_TD)
+    out_TD = torch.empty_like(x_TD)
+    _launch(x_TD, delta_TD, weight_D, total_TD, out_TD, None, eps, pdl=pdl)
+    return total_TD, out_TD
+
+
+def add_squares(x_TD: Tensor, delta_TD: Tensor | None = None, *, pdl: bool = False) -> tuple[Tensor, Tensor]:
+    """The residual stream x + delta [T, D] and each row's sum of squares, fp32 [T, 1], for a product's own norm."""
+    total_TD = x_TD if delta_TD is None else torch.empty_like(x_TD)
+    squares_T1 = empty_like_rows(x_TD, x_TD.shape[0], 1, torch.float32)
+    _launch(x_TD, delta_TD, None, total_TD, None, squares_T1, 0.0, pdl=pdl)
+    return total_TD, squares_T1
+
+
+def _launch(
+    x_TD: Tensor,
+    delta_TD: Tensor | None,
+    weight_D: Tensor | None,
+    total_TD: Tensor,
+    out_TD: Tensor | None,
+    squares_T1: Tensor | None,
+    eps: float,
+    *,
+    pdl: bool,
+) -> None:
+    width = x_TD.shape[1]
+    assert_rows(x_TD, delta_TD)
+    launch(
+        norm_kernel, (x_TD.shape[0],), x_TD, delta_TD, weight_D, total_TD, out_TD, squares_T1, eps,
+        WIDTH=width, BLOCK=power_of_two(width), PDL=pdl, num_warps=8 if width > 2048 else 4, launch_pdl=pdl,
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""How a skinny product is cut: one plan a weight shape, the same at every row count.
+
+A row's bits depend on the order in which its products are added. That order follows from `split` (over how many
+programs the inputs are cut), `block_in` and the kind of matrix instruction, so a plan is chosen per weight shape and
+never per row count: 1 and 64 rows give a row the same bits.
+
+Shape letters: O outputs, D inputs.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+MOST_ROWS = 64  # of one tile; more rows take more tiles, and read the weight again
+WORKSPACE_FLOATS = 1 << 23
+MOST_TILES = 1 << 14
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How one weight shape [O, D] is multiplied."""
+
+    block_out: int  # outputs of a program: a power of two; from 64 on with 4 warps, Hopper's warpgroup instruction
+    block_in: int  # inputs of a step
+    split: int = 1  # programs that share an output tile, each with its own part of the inputs
+    warps: int = 4
+    stages: int = 4
+    tma: bool = False  # weights through the tensor memory accelerator
+    prefetch: int = 0  # bytes of each weight row asked into L2 before the previous kernel is waited for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workspace:
+    """What split products share: partial sums, and how many of each tile have arrived (zero between kernels).
+
+    One workspace serves one stream: kernels that use it must not run side by side.
+    """
+
+    partials: Tensor  # fp32 [WORKSPACE_FLOATS]
+    counts: Tensor  # int32 [MOST_TILES]
+
+
+def workspace(device: torch.device, *, num_floats: int = WORKSPACE_FLOATS) -> Workspace:
+    """A workspace for every product of a device."""
+    return Workspace(
+        partials=torch.empty(num_floats, device=device, dtype=torch.float32),
+        counts=torch.zeros(MOST_TILES, device=device, dtype=torch.int32),
+    )
+
+
+def default_plan(num_out: int, num_in: int) -> Plan:
+    """A plan that is never bad: enough programs for a large GPU, whole steps where the inputs allow."""
+    block_in = 128 if num_in % 128 == 0 else 64
+    block_out = 64 if num_out >= 4096 else 32
+    tiles, steps, split = -(-num_out // block_out), -(-num_in // block_in), 1
+    while tiles * split < 192 and steps % (split * 2) == 0 and steps // (split * 2) >= 4:
+        split *= 2
+    return Plan(block_out=block_out, block_in=block_in, split=split)

@@ -1,0 +1,144 @@
+"""Skinny products x W^T for few rows, at the speed of reading W, with norm, residual and gated MLP fused.
+
+Weights are the left operand of the matrix instruction and rows the right one, so the instruction's shape is set by the
+weight tile; rows are its columns, which never mix. A split product leaves partial sums, and the last program to arrive
+at a tile adds them in a fixed order.
+
+Shape letters: T rows, D inputs, O outputs, P partial sums of squares of a row.
+"""
+
+# The language of kernels is not typed as Python is: pyright sees its ranges, tuples and device calls as errors.
+# pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportPossiblyUnboundVariable=false, reportIndexIssue=false
+
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+from triton.tools.tensor_descriptor import TensorDescriptor
+
+from slipstream.kernels.launch import INTERPRETED, assert_rows, empty_like_rows, launch, power_of_two
+from slipstream.kernels.plans import MOST_ROWS, Plan, Workspace, default_plan
+from slipstream.kernels.skinny_tile import accumulate, begin, collect, row_scales, store_gated, store_rows
+
+
+@triton.jit
+def skinny_kernel(
+    x: "Any",
+    w: "Any",
+    w_tiles: "Any",
+    out: "Any",
+    partials: "Any",
+    counts: "Any",
+    bias: "Any",
+    norm_weight: "Any",
+    squares: "Any",
+    residual: "Any",
+    squares_out: "Any",
+    num_rows: "Any",
+    eps: "Any",
+    NUM_OUT: tl.constexpr,
+    NUM_IN: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    SPLIT: tl.constexpr,
+    NUM_SQUARES: tl.constexpr,
+    GATED: tl.constexpr,
+    TMA: tl.constexpr,
+    PDL: tl.constexpr,
+    PREFETCH: tl.constexpr,
+) -> None:
+    """One tile of outputs (or the same tile of gate and up) for one tile of rows, over one part of the inputs."""
+    tile, split = tl.program_id(0) // SPLIT, tl.program_id(0) % SPLIT
+    rows = tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
+    steps: tl.constexpr = ((NUM_IN + BLOCK_D - 1) // BLOCK_D + SPLIT - 1) // SPLIT
+    first = split * steps * BLOCK_D
+    begin(w, tile * BLOCK_O, first, NUM_OUT, NUM_IN, BLOCK_O, GATED, PDL, PREFETCH)
+    scales = row_scales(squares, rows, num_rows, eps, NUM_IN, BLOCK_T, NUM_SQUARES)
+    sums, ups = accumulate(
+        x, w, w_tiles, norm_weight, scales, rows, num_rows, tile * BLOCK_O, first, steps,
+        NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, SPLIT, NUM_SQUARES, GATED, TMA,
+    )  # fmt: skip
+    place = tl.program_id(1) * (tl.num_programs(0) // SPLIT) + tile
+    last = True
+    if SPLIT > 1:
+        size: tl.constexpr = BLOCK_T * BLOCK_O * (2 if GATED else 1)
+        sums, ups, last = collect(
+            sums, ups, partials + place * SPLIT * size, counts + place, split, num_rows - tl.program_id(1) * BLOCK_T,
+            BLOCK_T, BLOCK_O, SPLIT, GATED,
+        )  # fmt: skip
+    if last:
+        if GATED:
+            store_gated(sums, ups, out, rows, num_rows, tile * BLOCK_O, NUM_OUT, BLOCK_O)
+        else:
+            store_rows(sums, out, bias, residual, squares_out, rows, num_rows, tile, NUM_OUT, BLOCK_O)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Norm:
+    """An RMS norm of the input rows, done on the way in."""
+
+    weight: Tensor  # [D]
+    squares: Tensor  # fp32 [T, P]: sums of squares of parts of each row, as `skinny_linear` and `norm.py` leave them
+    eps: float
+
+
+def skinny_linear(
+    x_TD: Tensor,
+    w_OD: Tensor,
+    *,
+    space: Workspace,
+    plan: Plan | None = None,
+    bias: Tensor | None = None,
+    norm: Norm | None = None,
+    residual: Tensor | None = None,
+    squares: Tensor | None = None,
+    gated: bool = False,
+    pdl: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
+    """x W^T [T, O], or with `gated` silu(x G^T) * (x U^T) [T, O / 2] for W = (G; U).
+
+    x_TD: contiguous [T, D]. w_OD: contiguous [O, D]. bias: [O]. norm: normalise each row of x first. residual: [T, O],
+    added after rounding; `squares`, fp32 [T, O / plan.block_out], then takes each row's sums of squares by tile.
+    pdl: launch before the previous kernel ends; every kernel around must be ours or end its stream's work by itself.
+    """
+    plan = plan or default_plan(w_OD.shape[0] // (2 if gated else 1), w_OD.shape[1])
+    num_rows, num_in = x_TD.shape
+    num_out = w_OD.shape[0] // 2 if gated else w_OD.shape[0]
+    assert_rows(x_TD, w_OD, residual, squares)
+    assert w_OD.shape[1] == num_in, "the weight takes rows of this width"
+    block_t = min(power_of_two(num_rows, least=16), MOST_ROWS)
+    tiles, row_tiles = -(-num_out // plan.block_out), -(-num_rows // block_t)
+    floats = tiles * row_tiles * plan.split * block_t * plan.block_out * (2 if gated else 1)
+    if plan.split > 1:
+        assert floats <= space.partials.numel(), "the workspace holds the partial sums"
+        assert tiles * row_tiles <= space.counts.numel(), "the workspace holds a count a tile"
+    if out is None:
+        out = empty_like_rows(x_TD, num_rows, num_out)
+    launch(
+        skinny_kernel, (tiles * plan.split, row_tiles),
+        x_TD, w_OD, weight_tiles(w_OD, plan), out, space.partials, space.counts, bias,
+        norm and norm.weight, norm and norm.squares, residual, squares, num_rows, norm.eps if norm else 0.0,
+        NUM_OUT=num_out, NUM_IN=num_in, BLOCK_T=block_t, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
+        SPLIT=plan.split, NUM_SQUARES=norm.squares.shape[1] if norm else 0, GATED=gated, TMA=plan.tma,
+        PDL=pdl, PREFETCH=prefetch_of(plan, pdl=pdl), num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
+    )  # fmt: skip
+    return out
+
+
+def weight_tiles(w_OD: Tensor, plan: Plan) -> Any:
+    """The weight as the tensor memory accelerator reads it, or None."""
+    if not plan.tma:
+        return None
+    return TensorDescriptor.from_tensor(w_OD, [plan.block_out, plan.block_in])
+
+
+def prefetch_of(plan: Plan, *, pdl: bool) -> str:
+    """The instruction that asks a weight row's first bytes into L2, or nothing."""
+    if not (pdl and plan.prefetch) or INTERPRETED:
+        return ""
+    return f"cp.async.bulk.prefetch.L2.global [$1], {plan.prefetch}; mov.u32 $0, 0;"

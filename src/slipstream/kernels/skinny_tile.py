@@ -1,0 +1,198 @@
+"""Parts of the skinny products: a tile's sums, split sums brought together, what is stored.
+
+Tiles are [O, T]: weights are the left operand of the matrix instruction.
+
+Shape letters: T rows, D inputs, O outputs, P partial sums of squares of a row.
+"""
+
+# The language of kernels is not typed as Python is: pyright sees its ranges, tuples and device calls as errors.
+# pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
+# pyright: reportArgumentType=false, reportPossiblyUnboundVariable=false, reportIndexIssue=false
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def begin(
+    w: "Any",
+    first_out: "Any",
+    first_in: "Any",
+    NUM_OUT: tl.constexpr,
+    NUM_IN: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+    GATED: tl.constexpr,
+    PDL: tl.constexpr,
+    PREFETCH: tl.constexpr,
+) -> None:
+    """Ask for weights, which no kernel writes, then wait for the kernel before, which writes the rows."""
+    if PDL:
+        tl.extra.cuda.gdc_launch_dependents()
+        if PREFETCH != "":
+            outs = tl.minimum(first_out + tl.arange(0, BLOCK_O), NUM_OUT - 1).to(tl.int64)
+            at = w + outs * NUM_IN + first_in
+            tl.inline_asm_elementwise(PREFETCH, "=r,l", [at], dtype=tl.int32, is_pure=False, pack=1)
+            if GATED:
+                at += NUM_OUT * NUM_IN
+                tl.inline_asm_elementwise(PREFETCH, "=r,l", [at], dtype=tl.int32, is_pure=False, pack=1)
+        tl.extra.cuda.gdc_wait()
+
+
+@triton.jit
+def row_scales(
+    squares: "Any",
+    rows: "Any",
+    num_rows: "Any",
+    eps: "Any",
+    NUM_IN: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    NUM_SQUARES: tl.constexpr,
+) -> Any:
+    """1 / rms of each row [T], from the sums of squares of its parts; ones without a norm."""
+    scales = tl.full((BLOCK_T,), 1.0, tl.float32)
+    if NUM_SQUARES > 0:
+        parts = tl.arange(0, triton.next_power_of_2(NUM_SQUARES))
+        known = (rows < num_rows)[:, None] & (parts < NUM_SQUARES)[None, :]
+        each = tl.load(squares + rows[:, None] * NUM_SQUARES + parts[None, :], mask=known, other=0.0)
+        scales = 1.0 / tl.sqrt(tl.sum(each, axis=1) / NUM_IN + eps)
+    return scales
+
+
+@triton.jit
+def accumulate(
+    x: "Any",
+    w: "Any",
+    w_tiles: "Any",
+    norm_weight: "Any",
+    scales: "Any",
+    rows: "Any",
+    num_rows: "Any",
+    first_out: "Any",
+    first_in: "Any",
+    steps: tl.constexpr,
+    NUM_OUT: tl.constexpr,
+    NUM_IN: tl.constexpr,
+    BLOCK_T: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    SPLIT: tl.constexpr,
+    NUM_SQUARES: tl.constexpr,
+    GATED: tl.constexpr,
+    TMA: tl.constexpr,
+) -> Any:
+    """Sums [O, T] over `steps` blocks of inputs in order, and the same tile of the second half of W if gated."""
+    sums = tl.zeros((BLOCK_O, BLOCK_T), tl.float32)
+    ups = tl.zeros((BLOCK_O, BLOCK_T) if GATED else (1, 1), tl.float32)
+    outs = tl.minimum(first_out + tl.arange(0, BLOCK_O), NUM_OUT - 1).to(tl.int64)
+    for step in range(steps):
+        ins = first_in + step * BLOCK_D + tl.arange(0, BLOCK_D)
+        within = ins < NUM_IN
+        x_tile = tl.load(x + rows[:, None] * NUM_IN + ins[None, :], (rows < num_rows)[:, None] & within[None, :], 0.0)
+        if NUM_SQUARES > 0:
+            norm_tile = tl.load(norm_weight + ins, within, 0.0).to(tl.float32)
+            x_tile = (x_tile.to(tl.float32) * scales[:, None] * norm_tile[None, :]).to(x.dtype.element_ty)
+        if TMA:
+            w_tile = w_tiles.load([first_out, first_in + step * BLOCK_D])
+            up_row = NUM_OUT + first_out
+        elif NUM_IN % (BLOCK_D * SPLIT) == 0:
+            w_tile = tl.load(w + outs[:, None] * NUM_IN + ins[None, :], eviction_policy="evict_first")
+        else:
+            w_tile = tl.load(w + outs[:, None] * NUM_IN + ins[None, :], within[None, :], 0.0)
+        sums = tl.dot(w_tile, tl.trans(x_tile), sums, input_precision="ieee")
+        if GATED:
+            if TMA:
+                up_tile = w_tiles.load([up_row, first_in + step * BLOCK_D])
+            elif NUM_IN % (BLOCK_D * SPLIT) == 0:
+                up_at = w + (outs[:, None] + NUM_OUT) * NUM_IN + ins[None, :]
+                up_tile = tl.load(up_at, eviction_policy="evict_first")
+            else:
+                up_tile = tl.load(w + (outs[:, None] + NUM_OUT) * NUM_IN + ins[None, :], within[None, :], 0.0)
+            ups = tl.dot(up_tile, tl.trans(x_tile), ups, input_precision="ieee")
+    return sums, ups
+
+
+@triton.jit
+def collect(
+    sums: "Any",
+    ups: "Any",
+    partials: "Any",
+    count: "Any",
+    split: "Any",
+    num_rows: "Any",
+    BLOCK_T: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+    SPLIT: tl.constexpr,
+    GATED: tl.constexpr,
+) -> Any:
+    """Leave this part's sums; the last program of the tile adds all parts, first part first."""
+    size: tl.constexpr = BLOCK_T * BLOCK_O
+    columns = tl.arange(0, BLOCK_T)
+    at = partials + tl.arange(0, BLOCK_O)[:, None] + columns[None, :] * BLOCK_O
+    used = (columns < num_rows)[None, :] & (tl.arange(0, BLOCK_O) >= 0)[:, None]
+    tl.store(at + split * size, sums, mask=used)
+    if GATED:
+        tl.store(at + (SPLIT + split) * size, ups, mask=used)
+    tl.debug_barrier()  # all threads' parts are stored before the count says so
+    last = tl.atomic_add(count, 1, sem="acq_rel") == SPLIT - 1
+    if last:
+        tl.store(count, 0)
+        sums = tl.zeros((BLOCK_O, BLOCK_T), tl.float32)
+        for part in tl.static_range(SPLIT):
+            sums += tl.load(at + part * size, mask=used, other=0.0, cache_modifier=".cg")
+        if GATED:
+            ups = tl.zeros((BLOCK_O, BLOCK_T), tl.float32)
+            for part in tl.static_range(SPLIT):
+                ups += tl.load(at + (SPLIT + part) * size, mask=used, other=0.0, cache_modifier=".cg")
+    return sums, ups, last
+
+
+@triton.jit
+def store_rows(
+    sums: "Any",
+    out: "Any",
+    bias: "Any",
+    residual: "Any",
+    squares_out: "Any",
+    rows: "Any",
+    num_rows: "Any",
+    tile: "Any",
+    NUM_OUT: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+) -> None:
+    """Round, add the bias before and the residual after rounding, store, and leave the sums of squares."""
+    outs = tile * BLOCK_O + tl.arange(0, BLOCK_O)
+    used = (outs < NUM_OUT)[:, None] & (rows < num_rows)[None, :]
+    at = rows[None, :] * NUM_OUT + outs[:, None]
+    if bias is not None:
+        sums += tl.load(bias + outs, outs < NUM_OUT, 0.0).to(tl.float32)[:, None]
+    rounded = sums.to(out.dtype.element_ty)
+    if residual is not None:
+        before = tl.load(residual + at, mask=used, other=0.0)
+        rounded = (before.to(tl.float32) + rounded.to(tl.float32)).to(out.dtype.element_ty)
+        if squares_out is not None:
+            wide = tl.where(used, rounded.to(tl.float32), 0.0)
+            num_tiles: tl.constexpr = (NUM_OUT + BLOCK_O - 1) // BLOCK_O
+            tl.store(squares_out + rows * num_tiles + tile, tl.sum(wide * wide, axis=0), mask=rows < num_rows)
+    tl.store(out + at, rounded, mask=used)
+
+
+@triton.jit
+def store_gated(
+    gates: "Any",
+    ups: "Any",
+    out: "Any",
+    rows: "Any",
+    num_rows: "Any",
+    first_out: "Any",
+    NUM_OUT: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+) -> None:
+    """silu(gate) * up, rounded where the plain operations round."""
+    outs = first_out + tl.arange(0, BLOCK_O)
+    used = (outs < NUM_OUT)[:, None] & (rows < num_rows)[None, :]
+    gates = gates.to(out.dtype.element_ty).to(tl.float32)
+    active = (gates / (1.0 + tl.exp(-gates))).to(out.dtype.element_ty).to(tl.float32)
+    result = active * ups.to(out.dtype.element_ty).to(tl.float32)
+    tl.store(out + rows[None, :] * NUM_OUT + outs[:, None], result.to(out.dtype.element_ty), mask=used)

@@ -1,0 +1,104 @@
+"""Paged attention against its twin: on a CUDA device, elsewhere under Triton's interpreter.
+
+What no row may read is NaN, so that a read beyond a length shows.
+"""
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton")
+
+from slipstream.kernels.paged import BLOCK, PART, Keys, paged_attention
+from slipstream.kernels.twins import NO_KEY, attention_twin, keys_of_row
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+PAGE = 16
+
+
+def seen_slots(keys: Keys) -> Tensor:
+    """The slots of each row [T, N], in position order."""
+    rows = []
+    for sequence, newest in enumerate(keys.newest.tolist()):
+        for row, last in enumerate(newest):
+            path = None if keys.paths is None else keys.paths[sequence, row].tolist()
+            committed = None if keys.committed is None else int(keys.committed[sequence])
+            seen = keys_of_row(last, first=keys.first, window=keys.window, committed=committed, path=path)
+            at = torch.tensor(seen, dtype=torch.long)
+            rows.append(keys.pages[sequence].cpu()[at // keys.page] * keys.page + at % keys.page)
+    table = torch.full((len(rows), max(map(len, rows)) or 1), NO_KEY)
+    for index, row in enumerate(rows):
+        table[index, : len(row)] = row
+    return table
+
+
+def poisoned_pool(slots_TN: Tensor, num_slots: int, num_kv_heads: int, width: int) -> tuple[Tensor, Tensor]:
+    used = slots_TN[slots_TN != NO_KEY].unique()
+    pool = torch.full((2, num_slots, num_kv_heads, width), float("nan"))
+    pool[:, used] = torch.randn(2, len(used), num_kv_heads, width)
+    return pool[0].contiguous().to(DEVICE), pool[1].contiguous().to(DEVICE)
+
+
+def compare(keys: Keys, *, num_heads: int = 4, num_kv_heads: int = 2, width: int = 24) -> None:
+    slots = seen_slots(keys)
+    pool = poisoned_pool(slots, (int(keys.pages.max()) + 1) * keys.page, num_kv_heads, width)
+    queries = torch.randn(keys.newest.numel(), num_heads, width).to(DEVICE)
+    wanted = attention_twin(queries, *pool, slots.to(DEVICE))
+    torch.testing.assert_close(paged_attention(queries, *pool, keys), wanted, rtol=1e-4, atol=1e-5)
+
+
+def table(num_sequences: int, num_pages: int) -> Tensor:
+    return torch.randperm(num_sequences * num_pages).view(num_sequences, num_pages).to(DEVICE)
+
+
+@pytest.mark.parametrize(("first", "window"), [(0, None), (1, 30)])
+def test_rows_of_several_sequences_see_their_own_lengths(first: int, window: int | None) -> None:
+    newest = torch.tensor([[-1, -1, 0], [4, 5, 6], [PART - 2, PART - 1, PART], [PART + 40, PART + 41, PART + 42]])
+    keys = Keys(
+        pages=table(4, 20), page=PAGE, newest=newest.to(DEVICE), most=PART + 50, first=first, window=window
+    )  # fmt: skip
+    compare(keys)
+
+
+@pytest.mark.parametrize(("num_heads", "num_kv_heads", "width"), [(9, 3, 64), (8, 1, 96), (4, 4, 128), (2, 1, 256)])
+def test_head_sizes_and_groups(num_heads: int, num_kv_heads: int, width: int) -> None:
+    keys = Keys(pages=table(1, 8), page=PAGE, newest=torch.tensor([[70, 71]]).to(DEVICE), most=90)
+    compare(keys, num_heads=num_heads, num_kv_heads=num_kv_heads, width=width)
+
+
+def test_no_keys_give_zeros_in_one_part_and_in_many() -> None:
+    for most in (1, 3 * PART):
+        compare(Keys(pages=table(1, 4), page=PAGE, newest=torch.tensor([[-1, -1]]).to(DEVICE), most=most))
+
+
+def test_more_columns_than_a_tile_take_several() -> None:
+    newest = 30 + torch.arange(20)[None].to(DEVICE)
+    compare(Keys(pages=table(1, 8), page=PAGE, newest=newest, most=90), num_heads=8)
+
+
+@pytest.mark.parametrize("committed", [3, BLOCK, PART - 2])
+def test_tree_rows_see_the_prefix_and_their_own_path(committed: int) -> None:
+    paths = torch.tensor([[[0, -1, -1], [0, 1, -1], [0, 2, -1], [0, 2, 3], [0, 1, 4]]])
+    keys = Keys(
+        pages=table(1, 20),
+        page=PAGE,
+        newest=(committed + (paths >= 0).sum(2) - 1).to(DEVICE),
+        most=committed + 8,
+        committed=torch.tensor([committed]).to(DEVICE),
+        paths=torch.where(paths >= 0, paths + committed, -1).to(DEVICE),
+    )
+    compare(keys)
+
+
+def test_a_list_of_slots_is_a_page_table_with_pages_of_one() -> None:
+    slots = torch.randperm(64)[None].to(DEVICE)
+    compare(Keys(pages=slots, page=1, newest=torch.tensor([[40, 41]]).to(DEVICE), most=64))
+
+
+def test_a_rows_bits_do_not_depend_on_a_longer_limit_or_on_other_rows() -> None:
+    newest = torch.tensor([[PART + 5, PART + 6, PART + 7]]).to(DEVICE)
+    pages, queries = table(1, 20), torch.randn(3, 4, 24).to(DEVICE)
+    pool = (torch.randn(320, 2, 24).to(DEVICE), torch.randn(320, 2, 24).to(DEVICE))
+    three = paged_attention(queries, *pool, Keys(pages=pages, page=PAGE, newest=newest, most=PART + 8))
+    alone = Keys(pages=pages, page=PAGE, newest=newest[:, 1:2].contiguous(), most=4 * PART)
+    assert torch.equal(paged_attention(queries[1:2].contiguous(), *pool, alone)[0], three[1])

@@ -1,0 +1,103 @@
+"""Skinny products against their twin: on a CUDA device, elsewhere under Triton's interpreter.
+
+In fp32: the interpreter multiplies the raw bits of a bf16 product.
+"""
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton")
+
+from slipstream.kernels.norms import add_norm, add_squares
+from slipstream.kernels.plans import Plan, Workspace, default_plan, workspace
+from slipstream.kernels.skinny import Norm, skinny_linear
+from slipstream.kernels.twins import linear_twin, squares_twin
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+EPS = 1e-5
+PLANS = [
+    Plan(block_out=32, block_in=64),
+    Plan(block_out=32, block_in=64, split=3),
+    Plan(block_out=64, block_in=32, split=4),  # parts of two steps, the inputs end within one
+    Plan(block_out=32, block_in=64, split=3, tma=True),
+    Plan(block_out=16, block_in=128),  # a step beyond the inputs
+]
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).to(DEVICE)
+
+
+@pytest.fixture
+def space() -> Workspace:
+    space = workspace(DEVICE, num_floats=1 << 17)
+    space.partials.fill_(float("nan"))
+    return space
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+@pytest.mark.parametrize("num_rows", [1, 17])
+def test_a_product_equals_its_twin_and_writes_every_output(plan: Plan, num_rows: int, space: Workspace) -> None:
+    x, w, bias = random(num_rows, 192), random(100, 192), random(100)
+    out = torch.full((num_rows, 100), float("nan"), device=DEVICE)
+    found = skinny_linear(x, w, space=space, plan=plan, bias=bias, out=out)
+    torch.testing.assert_close(found, linear_twin(x, w, bias=bias), rtol=1e-4, atol=1e-3)
+    assert not space.counts.any(), "the counts are ready for the next kernel"
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_norm_residual_and_sums_of_squares_are_fused(plan: Plan, space: Workspace) -> None:
+    x, w, weight, residual = random(5, 192), random(100, 192), random(192), random(5, 100)
+    norm = Norm(weight=weight, squares=add_squares(x)[1], eps=EPS)
+    squares = torch.full((5, -(-100 // plan.block_out)), float("nan"), device=DEVICE)
+    found = skinny_linear(x, w, space=space, plan=plan, norm=norm, residual=residual, squares=squares)
+    wanted = linear_twin(x, w, norm=(weight, EPS), residual=residual)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(squares, squares_twin(wanted, plan.block_out), rtol=1e-3, atol=1e-2)
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+def test_gate_and_up_meet_in_one_kernel(plan: Plan, space: Workspace) -> None:
+    x, w = random(3, 192), random(2 * 50, 192) / 14
+    found = skinny_linear(x, w, space=space, plan=plan, gated=True)
+    torch.testing.assert_close(found, linear_twin(x, w, gated=True), rtol=1e-4, atol=1e-4)
+
+
+def test_a_product_takes_the_sums_of_squares_that_the_last_one_left(space: Workspace) -> None:
+    x, first, second, weight = random(3, 64), random(96, 64) / 8, random(40, 96), random(96)
+    residual = random(3, 96)
+    squares = torch.empty(3, 3, device=DEVICE)
+    plan = Plan(block_out=32, block_in=32)
+    total = skinny_linear(x, first, space=space, plan=plan, residual=residual, squares=squares)
+    found = skinny_linear(total, second, space=space, plan=plan, norm=Norm(weight=weight, squares=squares, eps=EPS))
+    torch.testing.assert_close(found, linear_twin(total, second, norm=(weight, EPS)), rtol=1e-4, atol=1e-3)
+
+
+def test_more_rows_than_a_tile_take_several(space: Workspace) -> None:
+    x, w = random(70, 64), random(40, 64)
+    found = skinny_linear(x, w, space=space, plan=Plan(block_out=32, block_in=32, split=2))
+    torch.testing.assert_close(found, linear_twin(x, w), rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("num_out", "num_in"), [(6144, 4096), (4096, 14_336), (960, 576), (576, 1536), (128_256, 4096)]
+)
+def test_the_default_plan_covers_the_inputs_in_whole_parts(num_out: int, num_in: int) -> None:
+    plan = default_plan(num_out, num_in)
+    assert num_in % (plan.block_in * plan.split) == 0
+
+
+def test_rows_that_do_not_lie_row_by_row_are_refused(space: Workspace) -> None:
+    with pytest.raises(AssertionError, match="row by row"):
+        skinny_linear(random(64, 4).T, random(32, 64), space=space)
+
+
+def test_the_norm_adds_the_residual_first() -> None:
+    x, delta, weight = random(3, 96), random(3, 96) + 1, random(96)
+    total, normed = add_norm(x, delta, weight, eps=EPS)
+    torch.testing.assert_close(total, x + delta)
+    torch.testing.assert_close(normed, torch.nn.functional.rms_norm(x + delta, (96,), weight, EPS))
+    same, normed = add_norm(x, None, weight, eps=EPS)
+    assert same is x
+    torch.testing.assert_close(normed, torch.nn.functional.rms_norm(x, (96,), weight, EPS))
