@@ -56,13 +56,12 @@ def serve(
     from slipstream.serve.http.server import run  # noqa: PLC0415 - needs the extra
     from slipstream.serve.http.settings import EngineSettings, HttpSettings  # noqa: PLC0415 - beside it
 
-    models = models.named(model_name)
-    path = resolve_model(models.chosen_model()).absolute()
+    llm = models.named(model_name).settings()
     http = HttpSettings(
         host=host,
         port=port,
         api_keys=api_keys(api_key or (), api_key_file, os.environ.get(KEY_VARIABLE)),
-        served_names=tuple(served_model_name or (models.chosen_model(),)),
+        served_names=tuple(served_model_name or (llm["model"],)),
         max_requests=max_requests,
         max_body_bytes=int(max_body_mib * MIB),
         request_timeout_s=request_timeout_s,
@@ -74,7 +73,11 @@ def serve(
         reasoning=chosen("--reasoning-parser", reasoning_parser, "ReasoningStyle"),
     )
     engine = EngineSettings(
-        model=path, llm=models.settings(), warm_up=warm_up, profile_dir=profile_dir, chat_template=chat_template
+        model=resolve_model(llm["model"]).absolute(),
+        llm=llm,
+        warm_up=warm_up,
+        profile_dir=profile_dir,
+        chat_template=chat_template,
     )
     run(http, engine)
 

@@ -30,7 +30,7 @@ class Job:
     echoes: tuple[str, ...] = ()  # what each prompt's answers begin with
     parser: Callable[[], ToolParser] = NoTools
     splitter: Callable[[], ThinkSplitter | None] = lambda: None
-    forced: str | None = None  # the function that the answer had to call
+    named_call: bool = False  # the answer had to call one function, which OpenAI ends with "stop"
 
     @property
     def num_answers(self) -> int:
@@ -58,6 +58,7 @@ class Choice:
     matcher: StopMatcher
     parser: ToolParser
     splitter: ThinkSplitter | None
+    named_call: bool = False
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
@@ -70,7 +71,7 @@ class Choice:
     def of(job: Job, index: int, tokenizer: Tokenizer) -> "Choice":
         """An empty one."""
         matcher = StopMatcher(tokenizer, job.params.stop, min_tokens=job.params.min_tokens)
-        return Choice(index, matcher, job.parser(), job.splitter())
+        return Choice(index, matcher, job.parser(), job.splitter(), named_call=job.named_call)
 
     def take(self, piece: Piece) -> Fresh:
         """Take what the engine says; what is certain now."""
@@ -101,7 +102,8 @@ class Choice:
         """As OpenAI names it; None while it goes on."""
         if self.end is None:
             return None
-        return "tool_calls" if self.calls and self.end.finish_reason == "stop" else self.end.finish_reason
+        called = bool(self.calls) and not self.named_call
+        return "tool_calls" if called and self.end.finish_reason == "stop" else self.end.finish_reason
 
     def _split(self, raw: str) -> tuple[str, str]:
         if self.splitter is None:

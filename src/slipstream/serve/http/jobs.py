@@ -1,9 +1,10 @@
 """From a body to a job: names checked, text turned into ids."""
 
 import secrets
-from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from slipstream.serve.http.choice import tool_choice
 from slipstream.serve.http.conversation import plain_messages
 from slipstream.serve.http.errors import ApiError, bad_request
 from slipstream.serve.http.job import Job
@@ -11,8 +12,7 @@ from slipstream.serve.http.params import COMPLETION_TOKENS, sampling_params
 from slipstream.serve.http.protocol import ChatBody, CompletionBody, SamplingBody
 from slipstream.serve.http.reasoning import ThinkSplitter, opened, thinks
 from slipstream.serve.http.reply import House, now
-from slipstream.serve.http.settings import ToolStyle
-from slipstream.serve.http.tools import NoTools, check_tools, make_parser, tool_style
+from slipstream.serve.http.tools import tool_style
 
 RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "documents", "bos_token", "eos_token"})
 
@@ -63,20 +63,23 @@ async def completion_job(house: House, body: CompletionBody) -> Job:
 async def chat_job(house: House, body: ChatBody) -> Job:
     """A conversation to answer."""
     params = sampling_params(body, longest=None)
-    style = tool_style(house.settings.tools, house.texts.template_source)
-    tools = _tools(body, style)
+    choice = tool_choice(body, tool_style(house.settings.tools, house.texts.template_source))
+    if choice.grammar is not None and params.grammar is not None:
+        raise bad_request("tool_choice and response_format both say what the answer must be", param="tool_choice")
+    params = replace(params, grammar=choice.grammar or params.grammar)
     kwargs = dict(body.chat_template_kwargs or {})
     for name in RESERVED & kwargs.keys():
         raise bad_request(f"chat_template_kwargs.{name} is not the client's to set", param="chat_template_kwargs")
-    text = await house.texts.render(plain_messages(body.messages), tools=tools, **kwargs)
+    text = await house.texts.render(plain_messages(body.messages), tools=choice.shown, **kwargs)
     special = bool(body.add_special_tokens)
     ids = await house.texts.encode(text, add_special_tokens=special, param="messages")
     splits = thinks(house.settings.reasoning, house.texts.template_source) and body.separate_reasoning is not False
-    parallel = body.parallel_tool_calls is not False
+    splits = splits and params.grammar is None  # which leaves no place for a thought
     return Job(
         prompts=[ids],
         params=params,
-        parser=(lambda: make_parser(style, parallel=parallel)) if tools else NoTools,
+        parser=choice.parser,
+        named_call=choice.named,
         splitter=(lambda: ThinkSplitter(thinking=opened(text))) if splits else lambda: None,
         **_common(house, body, "chatcmpl"),
     )
@@ -96,35 +99,6 @@ def _common(house: House, body: SamplingBody, prefix: str) -> dict[str, Any]:
         "continuous_usage": bool(options and options.continuous_usage_stats),
         "speculation_metrics": house.settings.speculation_metrics if wants is None else wants,
     }
-
-
-def _tools(body: ChatBody, style: ToolStyle) -> list[Mapping[str, Any]] | None:
-    """The tools that the template is to show; None for none.
-
-    Raises:
-        ApiError: no functions, or a choice among them that cannot be kept.
-    """
-    choice = body.tool_choice
-    if not body.tools:
-        if choice not in (None, "none", "auto"):
-            raise bad_request("tool_choice needs tools", param="tool_choice")
-        return None
-    check_tools(body.tools)
-    if choice == "none":
-        return None
-    if style is ToolStyle.NONE:
-        raise bad_request(
-            "this model's chat template knows no tools; leave them out, or start the server with --chat-template",
-            param="tools",
-            code="unsupported_parameter",
-        )
-    if choice not in (None, "auto"):
-        raise bad_request(
-            "tool_choice can be 'auto' or 'none'; a forced call is not supported",
-            param="tool_choice",
-            code="unsupported_parameter",
-        )
-    return list(body.tools)
 
 
 def _several(prompt: Any) -> list[str | list[int]]:

@@ -118,6 +118,38 @@ class LlamaTools:
         return ("", calls) if calls else (held, [])
 
 
+class ForcedCall:
+    """The whole answer is the arguments of one function."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._held = name, ""
+
+    def push(self, text: str) -> tuple[str, list[ToolCall]]:
+        self._held += text
+        return "", []
+
+    def finish(self) -> tuple[str, list[ToolCall]]:
+        return "", [ToolCall(name=self._name, arguments=self._held)]
+
+
+class ForcedCalls:
+    """The whole answer is a JSON list of calls; cut off by the length, it is the text that it is."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def push(self, text: str) -> tuple[str, list[ToolCall]]:
+        self._held += text
+        return "", []
+
+    def finish(self) -> tuple[str, list[ToolCall]]:
+        try:
+            calls = [_call(each) for each in json.loads(self._held)]
+        except (ValueError, TypeError, RecursionError):
+            return self._held, []
+        return "", [call for call in calls if call is not None]
+
+
 class FirstCall:
     """At most one call, where a client wants no parallel ones."""
 
