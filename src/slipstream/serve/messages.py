@@ -147,6 +147,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     not_drafted: int
     reached: list[int]
     passed: list[int]
+    cycle_s: float
     stage_s: dict[str, float]
     drift: float | None  # recent over first accept length; None until both are known
     cycle_ratio: dict[int, float]  # R, by batch size rounded up to a power of two

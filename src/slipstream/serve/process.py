@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from slipstream.engine.engine import Ending
+from slipstream.parallel.stamps import Stamps
 from slipstream.parallel.watchdog import GroupError
 from slipstream.serve.llm import LLM
 from slipstream.serve.loading import load
@@ -38,6 +39,7 @@ from slipstream.serve.report import Reporter, describe
 from slipstream.serve.told import piece_of
 from slipstream.serve.warmup import warm_up
 from slipstream.serve.wire import EngineWire
+from slipstream.telemetry.clock import Stopwatch
 
 GOODBYE_S = 2.0  # for the last message to leave
 
@@ -48,7 +50,7 @@ class EngineProcess:
     def __init__(self, wire: EngineWire, llm: LLM, profiler: Profiler) -> None:
         self.wire, self.llm, self.engine, self.profiler = wire, llm, llm.engine, profiler
         self.requests = Requests(llm.tokenizer, None, llm.model_config, seeds=random.Random())
-        self.reporter = Reporter(llm.engine, llm.engine.clock)
+        self.reporter = Reporter(llm.engine, llm.engine.clock, stamps_of(llm))
         self._answers: dict[int, int] = {}  # by the engine's id
         self._ids: dict[int, int] = {}  # the other way
         self._stopped = False
@@ -57,10 +59,13 @@ class EngineProcess:
         """Take messages in whenever there are any; in between, step."""
         self.wire.send(News(pieces=[], report=self.reporter.now()))
         while not self._stopped and not self.wire.closed:
-            for message in self.wire.receive(wait_s=0 if self.engine.busy else None):
-                self._hear(message)
-            if self.engine.busy:
-                self._step()
+            messages = self.wire.receive(wait_s=0 if self.engine.busy else None)
+            with Stopwatch(self.engine.clock) as watch:
+                for message in messages:
+                    self._hear(message)
+                if self.engine.busy:
+                    self._step()
+            self.reporter.busy_s += watch.seconds
 
     def _step(self) -> None:
         pieces = [piece_of(self._answers[news.request], news) for news in self.engine.step()]
@@ -118,6 +123,14 @@ class EngineProcess:
         if pending.request.params.stop:
             return pending.ending
         return replace(pending.ending, matcher=NoText())
+
+
+def stamps_of(llm: LLM) -> Stamps | None:
+    """Of this process's rank; None where all ranks are elsewhere."""
+    try:
+        return llm.worker.stamps
+    except ValueError:
+        return None
 
 
 def serve_socket(sock: socket.socket) -> int:

@@ -3,18 +3,23 @@
 from typing import Any
 
 from slipstream.engine.engine import Engine
+from slipstream.parallel.stamps import Stage, Stamps
 from slipstream.serve.llm import LLM
 from slipstream.serve.messages import Report
 from slipstream.telemetry.clock import Clock
 
 TELL_S = 0.1
+CYCLE_STAGES = (Stage.EXTEND, Stage.PROPOSE, Stage.VERIFY, Stage.ACCEPT)
 
 
 class Reporter:
     """Says how the engine is: ten times a second while it works, and once when it has nothing left to do."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        self._engine, self._clock = engine, clock
+    def __init__(self, engine: Engine, clock: Clock, stamps: Stamps | None) -> None:
+        """stamps: of this process's rank, if it holds one."""
+        self._engine, self._clock, self._stamps = engine, clock, stamps
+        self._before = None if stamps is None else stamps.seconds()
+        self.busy_s = 0.0  # of the loop, while there was work
         self._next_s = clock.now()
 
     def due(self) -> Report | None:
@@ -42,10 +47,21 @@ class Reporter:
             not_drafted=totals.not_drafted,
             reached=list(totals.reached),
             passed=list(totals.passed),
-            stage_s={"prefill": engine.costs.prefill_s, "cycle": engine.costs.cycle_s},
+            cycle_s=engine.costs.cycle_s,
+            stage_s=self._stages(),
             drift=engine.gauge.drift,
             cycle_ratio=engine.costs.cycle_ratio(engine.speculation),
         )
+
+    def _stages(self) -> dict[str, float]:
+        """Seconds by stage, none of them within another; `cycle` is what of cycles is not known more closely."""
+        costs, before = self._engine.costs, self._before
+        now = None if self._stamps is None else self._stamps.seconds()
+        parts: dict[str, float] = {}
+        if now is not None and before is not None:
+            parts = {stage.name.lower(): now[stage] - before[stage] for stage in CYCLE_STAGES}
+        rest = {"cycle": max(0.0, costs.cycle_s - sum(parts.values())), "prefill": costs.prefill_s}
+        return {**parts, **rest, "host": max(0.0, self.busy_s - costs.cycle_s - costs.prefill_s)}
 
 
 def describe(llm: LLM) -> dict[str, Any]:

@@ -1,9 +1,16 @@
 """/metrics: what is counted, under which names, and that the numbers are those of the answers."""
 
+import json
+import re
+
+import pytest
+from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.served import Server
+from tests.served import ROOT, Server
 
+NAMES = re.compile(r"slipstream_\w+")
+SUFFIXES = {"counter": "_total", "histogram": "_bucket"}  # of what a dashboard asks for
 TEXT = {"prompt": "the quick brown fox", "max_tokens": 30, "temperature": 0, "ignore_eos": True}
 
 
@@ -41,8 +48,12 @@ def test_counts_grow_by_what_answers_say(server: Server) -> None:
     assert grown("slipstream_request_duration_seconds_count") == 1
     assert grown("slipstream_inter_token_latency_seconds_count") == 29
     assert grown("slipstream_inter_chunk_latency_seconds_count") == counts["num_spec_steps"]
-    assert grown("slipstream_stage_seconds_total{stage=cycle}") > 0
+    stages = ("extend", "propose", "verify", "accept", "cycle")
+    parts = [grown(f"slipstream_stage_seconds_total{{stage={stage}}}") for stage in stages]
+    assert all(part > 0 for part in parts)
+    assert sum(parts) == pytest.approx(grown("slipstream_cycle_seconds_total"))
     assert grown("slipstream_stage_seconds_total{stage=prefill}") > 0
+    assert grown("slipstream_stage_seconds_total{stage=host}") > 0
 
 
 def test_vllms_names_hold_the_same_counts(server: Server) -> None:
@@ -78,3 +89,22 @@ def test_prompts_that_begin_alike_are_found_in_the_prefix_cache(server: Server) 
     server.wait_until(server.idle)
     hits = samples(server)["slipstream_prefix_hit_tokens_total"] - before["slipstream_prefix_hit_tokens_total"]
     assert hits == answer["usage"]["prompt_tokens_details"]["cached_tokens"] == 96
+
+
+def ours(server: Server) -> list[Metric]:
+    """The families with our prefix, but for the times at which the client library made them."""
+    families = text_string_to_metric_families(server.get("/metrics").text)
+    return [each for each in families if each.name.startswith("slipstream_") and not each.name.endswith("_created")]
+
+
+def test_the_dashboard_asks_for_every_exported_name_and_no_other(server: Server) -> None:
+    server.post("/v1/completions", TEXT)
+    exported = {each.name + SUFFIXES.get(each.type, "") for each in ours(server)}
+    panels = json.loads((ROOT / "deploy" / "grafana-dashboard.json").read_text())["panels"]
+    asked = {name for panel in panels for target in panel["targets"] for name in NAMES.findall(target["expr"])}
+    assert asked == exported
+
+
+def test_every_exported_name_is_documented(server: Server) -> None:
+    documented = set(NAMES.findall((ROOT / "docs" / "serving.md").read_text()))
+    assert {each.name + "_total" * (each.type == "counter") for each in ours(server)} == documented

@@ -129,7 +129,12 @@ class EngineCollector(Collector):
         yield _counter("slipstream_emitted_tokens", "Tokens that cycles brought.", report.emitted)
         yield _by_position("slipstream_position_reached", "Cycles that verified this position.", report.reached)
         yield _by_position("slipstream_position_accepted", "Of these, accepted it.", report.passed)
-        stages = CounterMetricFamily("slipstream_stage_seconds", "Time by stage.", labels=["stage"])
+        yield _counter("slipstream_cycle_seconds", "Time of all cycles, in whatever stage.", report.cycle_s)
+        stages = CounterMetricFamily(
+            "slipstream_stage_seconds",
+            "Time by stage, none within another; cycle: not known more closely.",
+            labels=["stage"],
+        )
         for stage, seconds in report.stage_s.items():
             stages.add_metric([stage], seconds)
         yield stages
