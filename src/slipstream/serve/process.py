@@ -60,12 +60,17 @@ class EngineProcess:
         self.wire.send(News(pieces=[], report=self.reporter.now()))
         while not self._stopped and not self.wire.closed:
             messages = self.wire.receive(wait_s=0 if self.engine.busy else None)
+            before_s = self._device_s
             with Stopwatch(self.engine.clock) as watch:
                 for message in messages:
                     self._hear(message)
                 if self.engine.busy:
                     self._step()
-            self.reporter.busy_s += watch.seconds
+            self.reporter.host_s += watch.seconds - (self._device_s - before_s)
+
+    @property
+    def _device_s(self) -> float:
+        return self.engine.costs.prefill_s + self.engine.costs.cycle_s
 
     def _step(self) -> None:
         pieces = [piece_of(self._answers[news.request], news) for news in self.engine.step()]

@@ -19,7 +19,7 @@ class Reporter:
         """stamps: of this process's rank, if it holds one."""
         self._engine, self._clock, self._stamps = engine, clock, stamps
         self._before = None if stamps is None else stamps.seconds()
-        self.busy_s = 0.0  # of the loop, while there was work
+        self.host_s = 0.0  # of the loop, besides prefills and cycles
         self._next_s = clock.now()
 
     def due(self) -> Report | None:
@@ -61,7 +61,7 @@ class Reporter:
         if now is not None and before is not None:
             parts = {stage.name.lower(): now[stage] - before[stage] for stage in CYCLE_STAGES}
         rest = {"cycle": max(0.0, costs.cycle_s - sum(parts.values())), "prefill": costs.prefill_s}
-        return {**parts, **rest, "host": max(0.0, self.busy_s - costs.cycle_s - costs.prefill_s)}
+        return {**parts, **rest, "host": self.host_s}
 
 
 def describe(llm: LLM) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import traceback
 from collections import deque
 from collections.abc import Iterator
 from enum import Enum
@@ -157,14 +158,19 @@ class EngineClient:
 
     async def _listen(self) -> None:
         frames = Frames()
-        with contextlib.suppress(ConnectionError):
+        try:
             while data := await self._reader.read(READ_BYTES):
                 for payload in frames.push(data):
                     self._hear(self._decoder.decode(payload))
+        except ConnectionError:
+            pass
+        except Exception:  # without this task nothing would ever be answered again
+            traceback.print_exc()
+            self._fail(Failed(sentence="what the engine's process says cannot be read; see above"))
         if self._stopping:
             return
-        sentence = await asyncio.to_thread(obituary, self._process, END_S)
-        self._fail(self.failure or Failed(sentence=sentence))
+        if self.failure is None:
+            self._fail(Failed(sentence=await asyncio.to_thread(obituary, self._process, END_S)))
         self.ended.set()
 
     def _hear(self, message: Any) -> None:

@@ -12,9 +12,8 @@ class Limits:
     def __init__(self, most: int) -> None:
         self.most, self.num_open, self.draining = most, 0, False
 
-    @contextlib.contextmanager
-    def room_for(self, count: int) -> Iterator[None]:
-        """Hold room for so many answers.
+    def check(self, count: int) -> None:
+        """Refuse what there is no room for now.
 
         Raises:
             ApiError: 429 while there is none, 503 while the server is going down, 400 if there could never be.
@@ -29,6 +28,11 @@ class Limits:
                 f"{self.num_open} answers are in flight and at most {self.most} may be; try again in a moment",
                 code="too_many_requests",
             )
+
+    @contextlib.contextmanager
+    def room_for(self, count: int) -> Iterator[None]:
+        """Hold room for so many answers; ApiError as `check`."""
+        self.check(count)
         self.num_open += count
         try:
             yield

@@ -62,6 +62,11 @@ class Reply(Response):
         self.status_code, self._job, self._choices = 0, None, list[Choice]()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._house.metrics.open_requests.track_inprogress():
+            await self._race(scope, receive, send)
+
+    async def _race(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, unless the client hangs up first."""
         work = asyncio.ensure_future(self._answer(scope, receive, send))
         gone = asyncio.ensure_future(_hung_up(receive))
         try:
@@ -76,18 +81,18 @@ class Reply(Response):
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         house = self._house
-        with house.metrics.open_requests.track_inprogress():
-            try:
-                async with asyncio.timeout(house.settings.request_timeout_s):
-                    house.client.check_ready()
-                    self._job = job = await self._make_job()
-                    with house.limits.room_for(job.num_answers):
-                        await self._run(job, send)
-            except TimeoutError:
-                seconds = house.settings.request_timeout_s
-                await self._fail(ApiError(504, f"not done within {seconds:g} s", code="timeout"), scope, receive, send)
-            except ApiError as error:
-                await self._fail(error, scope, receive, send)
+        try:
+            async with asyncio.timeout(house.settings.request_timeout_s):
+                house.client.check_ready()
+                house.limits.check(1)  # before a prompt is looked at, which may take a while
+                self._job = job = await self._make_job()
+                with house.limits.room_for(job.num_answers):
+                    await self._run(job, send)
+        except TimeoutError:
+            seconds = house.settings.request_timeout_s
+            await self._fail(ApiError(504, f"not done within {seconds:g} s", code="timeout"), scope, receive, send)
+        except ApiError as error:
+            await self._fail(error, scope, receive, send)
 
     async def _run(self, job: Job, send: Send) -> None:
         house = self._house
