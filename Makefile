@@ -6,7 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-clients check bench test-gpu clean
+.PHONY: help setup demo test test-slow test-clients check bench plan-check plan-fit test-gpu clean
 
 PYTHON ?= python3
 TORCH_INDEX ?=
@@ -64,6 +64,12 @@ check: setup ## lint, format, types, imports, sizes
 
 bench: setup ## plain and speculative decoding timed on this machine's CPU
 	$(BIN)/slipstream bench cpu
+
+plan-check: setup ## the planner against published numbers, each source predicted from the others; POINTS=FILE CURVES=FILE
+	$(BIN)/python -m tools.plan_check $(if $(POINTS),--points '$(POINTS)') $(if $(CURVES),--curves '$(CURVES)')
+
+plan-fit: setup ## the same, and store the fit to everything that the planner ships
+	$(BIN)/python -m tools.plan_check --write
 
 clean: ## remove .venv and every cache
 	rm -rf .venv build dist .cache .hypothesis .import_linter_cache .pytest_cache .ruff_cache

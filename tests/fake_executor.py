@@ -151,8 +151,12 @@ class FakeExecutor:
         held.root = token
         return Run(request=row.request, tokens=tuple(tokens), proposed=depth, depth=depth)
 
-    def release(self, request: int) -> None:
-        self.held.pop(request, None)
+    def release(self, request: int, *, complete: int = 0) -> None:
+        held = self.held.pop(request, None)
+        if complete:
+            assert held is not None, "nobody knows what is to be complete"
+            assert complete <= len(held.entries), "an entry is to be complete that nobody wrote"
+            self.compare(held)
 
     def compare(self, held: Held) -> None:
         if self.careful:

@@ -68,8 +68,8 @@ class LoopbackRanks:
         self.num_cycles += 1
         return self._agreed(batch)
 
-    def release(self, request: RequestId) -> None:
-        self.order_all(Release(request=request))
+    def release(self, request: RequestId, *, complete: int = 0) -> None:
+        self.order_all(Release(request=request, complete=complete))
 
     def close(self) -> None:
         self._threads.shutdown()

@@ -3,8 +3,10 @@
 Shape letters: T rows, D inputs, O outputs, V vocabulary, H heads, G kv heads, K head width.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +21,8 @@ from slipstream.kernels.twins import choose_twin, linear_twin, rotate_and_store_
 
 ROW_COUNTS = (1, 2, 3, 4, 6, 7, 8, 16, 17, 33, 64)
 EPS = 1e-5
+COMPILERS = 12  # threads
+FEW = ("64x128/2", "32x128", "64x128/2 tma")  # plans for large shapes
 PLANS = {
     "64x128": Plan(block_out=64, block_in=128),
     "64x128/2": Plan(block_out=64, block_in=128, split=2),
@@ -49,14 +53,14 @@ def expect(record: Record, name: str, error: float, most: float) -> None:
         record.failed.append(name)
 
 
-def check_linears(record: Record, space: Workspace, shape: tuple[int, int]) -> None:
+def check_linears(record: Record, space: Workspace, shape: tuple[int, int], plans: Mapping[str, Plan] = PLANS) -> None:
     """Products of one weight shape by several plans, fused and not, and their invariance; poisoned outputs."""
     num_out, num_in = shape
     w = rows_of(num_out, num_in, scale=num_in**-0.5)
     x, residual = rows_of(64, num_in), rows_of(64, num_out)
     weight, bias = 1 + rows_of(1, num_in, scale=0.1)[0], rows_of(1, num_out)[0]
     squares = add_squares(x)[1]
-    for name, plan in {"default": default_plan(num_out, num_in), **PLANS}.items():
+    for name, plan in {"default": default_plan(num_out, num_in), **plans}.items():
 
         def plain(begin: int, end: int, plan: Plan = plan) -> Tensor:
             out = torch.full((end - begin, num_out), float("nan"), device="cuda", dtype=torch.bfloat16)
@@ -81,16 +85,26 @@ def check_linears(record: Record, space: Workspace, shape: tuple[int, int]) -> N
             fused: torch.cat((total.float(), squares_twin(total, plan.block_out) / plan.block_out), dim=1),
             gated: linear_twin(x, w, norm=(weight, EPS), gated=True),
         }
+        together = [(work, count) for work in wanted for count in (1, 17, 64)]
+        compile_together(lambda work, count: work(0, count), together)
         for work, twin in wanted.items():
             label = f"{num_out}x{num_in} {name} {work.__name__}"
             record.attempt(label, lambda work=work, twin=twin, label=label: check_rows(record, label, work, twin))
+
+
+def compile_together(work: Callable[..., object], calls: Iterable[tuple[Any, ...]]) -> None:
+    """Make these calls side by side, for what they compile; one that fails will fail again where it counts."""
+    with ThreadPoolExecutor(COMPILERS) as pool:
+        for future in [pool.submit(work, *call) for call in calls]:
+            future.exception()
+    torch.cuda.synchronize()
 
 
 def check_rows(record: Record, name: str, work: Callable[[int, int], Tensor], twin: Tensor) -> None:
     """All 64 rows against the twin, then fewer rows against the 64, bit by bit."""
     whole = work(0, 64)
     error = error_of(whole, twin)
-    spans = [(0, count) for count in ROW_COUNTS] + [(5, 5 + count) for count in ROW_COUNTS[:-1]]
+    spans = [(0, count) for count in ROW_COUNTS] + [(8, 8 + count) for count in ROW_COUNTS[:-1]]
     changed = [(begin, end) for begin, end in spans if not torch.equal(work(begin, end), whole[begin:end])]
     good = error <= 1e-2 and not changed
     if not good:

@@ -33,6 +33,10 @@ class Record:
     def say(self, text: str, **values: Any) -> None:
         """Print a line and keep its values."""
         print(text, flush=True)
+        self.keep(**values)
+
+    def keep(self, **values: Any) -> None:
+        """Keep values without a line on the screen."""
         if self.path is not None and values:
             with self.path.open("a") as file:
                 file.write(json.dumps(values, default=str) + "\n")

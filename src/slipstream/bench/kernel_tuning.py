@@ -5,13 +5,12 @@ The split decides bits, so a shape gets one plan for every row count: the one wi
 
 import statistics
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from slipstream.bench.kernel_checks import rows_of
+from slipstream.bench.kernel_checks import compile_together, rows_of
 from slipstream.bench.kernel_timing import Record, graph_ms
 from slipstream.kernels.head import choose_tokens
 from slipstream.kernels.plans import Plan, Workspace, default_plan
@@ -20,7 +19,6 @@ from slipstream.kernels.skinny import skinny_linear
 TUNED_ROWS = 4
 SHARED_BYTES = 220 << 10
 BYTES_PER_SET = 400 << 20  # weights in rotation: several times the L2
-COMPILERS = 12
 
 
 def candidates(num_out: int, num_in: int, *, kind: str) -> list[Plan]:
@@ -59,15 +57,16 @@ def tune_shape(record: Record, kind: str, shape: tuple[int, int], space: Workspa
     num_sets = max(2, min(32, BYTES_PER_SET // (shape[0] * shape[1] * 2)))
     weights = [rows_of(1, shape[0] * shape[1], scale=shape[1] ** -0.5).view(shape) for _ in range(num_sets)]
     times: dict[Plan, float] = {}
+    x = rows_of(TUNED_ROWS, shape[1])
 
     def measure(plans: Iterable[Plan]) -> None:
         fresh = [plan for plan in plans if plan not in times]
-        compile_all(fresh, lambda plan: run(kind, weights[:1], plan, space, TUNED_ROWS))
+        compile_together(lambda plan: run(kind, weights[:1], plan, space, x), [(plan,) for plan in fresh])
         for plan in fresh:
             if record.left() < until and times:
                 return
             try:
-                times[plan] = graph_ms(lambda p=plan: run(kind, weights, p, space, TUNED_ROWS), replays=5) / num_sets
+                times[plan] = graph_ms(lambda p=plan: run(kind, weights, p, space, x), replays=5) / num_sets
             except Exception as error:
                 record.say(f"  {kind} {brief(plan)}: {str(error)[:100]}", what="plan failed", plan=str(plan))
 
@@ -82,23 +81,13 @@ def tune_shape(record: Record, kind: str, shape: tuple[int, int], space: Workspa
     for plan in best[:4]:
         record.rate(f"{kind} {shape[0]}x{shape[1]} {brief(plan)}", times[plan], num_bytes, plan=str(plan))
     for plan in best[4:]:
-        record.say("", what="plan", kind=kind, shape=shape, ms=times[plan], plan=str(plan)) if record.path else None
+        record.keep(what="plan", kind=kind, shape=shape, ms=times[plan], plan=str(plan))
     report_rows(record, kind, weights, best[0], space)
     return best[0]
 
 
-def compile_all(plans: list[Plan], attempt: object) -> None:
-    """Compile many plans side by side; what fails here fails again, and is reported, when it is timed."""
-    assert callable(attempt)
-    with ThreadPoolExecutor(COMPILERS) as pool:
-        for future in [pool.submit(attempt, plan) for plan in plans]:
-            future.exception()
-    torch.cuda.synchronize()
-
-
-def run(kind: str, weights: list[Tensor], plan: Plan, space: Workspace, num_rows: int) -> None:
-    """One pass over the weights with other rows' results thrown away."""
-    x = torch.full((num_rows, weights[0].shape[1]), 0.01, device="cuda", dtype=torch.bfloat16)
+def run(kind: str, weights: list[Tensor], plan: Plan, space: Workspace, x: Tensor) -> None:
+    """One pass over the weights."""
     for w in weights:
         if kind == "head":
             choose_tokens(x, w, plan=plan, pdl=True)
@@ -109,8 +98,8 @@ def run(kind: str, weights: list[Tensor], plan: Plan, space: Workspace, num_rows
 def report_rows(record: Record, kind: str, weights: list[Tensor], plan: Plan, space: Workspace) -> None:
     """The chosen plan over row counts, beside torch's product in the same run."""
     for num_rows in (1, 4, 8, 16, 17, 64):
-        ours = graph_ms(lambda n=num_rows: run(kind, weights, plan, space, n)) / len(weights)
         x = rows_of(num_rows, weights[0].shape[1])
+        ours = graph_ms(lambda x=x: run(kind, weights, plan, space, x)) / len(weights)
         theirs = statistics.median(
             graph_ms(lambda x=x: [torch.nn.functional.linear(x, w) for w in weights]) for _ in range(2)
         ) / len(weights)  # fmt: skip

@@ -56,6 +56,11 @@ VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
     ),
     "pull": Verb(module="pull", function="pull", help="Bring a model to this machine.", alone=True),
     "train": Verb(module="train", function="train", help="Train a draft for a model.", alone=True),
+    "profile": Verb(module="profile", function="profile", help="Where a cycle's time goes, and what to change."),
+    "tune": Verb(module="tune", function="tune", help="Find the fastest steps, tree and placement for each batch."),
+    "plan": Verb(
+        module="plan", function="plan", help="Would it pay on other hardware? A forecast with intervals.", alone=True
+    ),
     "bench": {
         "acceptance": Verb(module="bench", function="acceptance", help="Accept length over a set of prompts."),
         "cpu": Verb(
@@ -79,12 +84,24 @@ VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
         "nccl": Verb(
             module="doctor", function="nccl", help="Links between GPUs, all-reduce latency, what to set.", alone=True
         ),
+        "check": Verb(
+            module="doctor_check",
+            function="check",
+            help="Machine, compatibility and wiring: `slipstream doctor --model M` is short for it.",
+            alone=True,
+        ),
+        "lossless": Verb(
+            module="doctor_lossless",
+            function="lossless",
+            help="Prove that speculation changes no token, on your own model and prompts.",
+        ),
     },
 }
 GROUP_HELP = {
     "bench": "Measure, and print what was measured under its name.",
-    "doctor": "Examine this machine and say what to set.",
+    "doctor": "Examine this machine, a target and its draft, and say what to set.",
 }
+UNNAMED = {"doctor": "check"}  # which verb of a group options belong to that name none
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -106,7 +123,7 @@ def _fill(group: TyperGroup, table: Mapping[str, Verb | Mapping[str, Verb]]) -> 
         if isinstance(verb, Verb):
             group.add_command(LazyVerb(name, verb), name)
             continue
-        nested = TyperGroup(name=name, help=GROUP_HELP[name], no_args_is_help=True)
+        nested = Nested(name=name, help=GROUP_HELP[name], no_args_is_help=True)
         group.add_command(_fill(nested, verb), name)
     return group
 
@@ -123,6 +140,16 @@ def _root(
     ] = False,
 ) -> None:
     """EAGLE-3 speculative decoding: measured, explained, lossless."""
+
+
+class Nested(TyperGroup):
+    """A group of verbs; options may belong to one that need not be named."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        unnamed = UNNAMED.get(self.name or "")
+        if unnamed is not None and args and args[0].startswith("-") and args[0] != "--help":
+            args = [unnamed, *args]
+        return super().make_context(info_name, args, parent=parent, **extra)
 
 
 class LazyVerb(TyperCommand):

@@ -40,7 +40,7 @@ class TintedAnswer:
     """
 
     def __init__(self, tokenizer: Tokenizer, *, tint: bool) -> None:
-        self.text = ""
+        self._pieces: list[str] = []
         self._tint = tint
         self._detokenizer = Detokenizer(tokenizer)
         self._worth: deque[tuple[int, bool]] = deque()  # characters not yet shown, and whether they were drafted
@@ -51,8 +51,13 @@ class TintedAnswer:
             length = len(self._detokenizer.push([token]))
             if length:
                 self._worth.append((length, place < delta.accepted))
-        self.text += delta.text
+        self._pieces.append(delta.text)
         print(self._painted(delta.text) if self._tint else delta.text, end="", flush=True)
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        return "".join(self._pieces)
 
     def _painted(self, text: str) -> str:
         painted = ""

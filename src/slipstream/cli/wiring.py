@@ -1,5 +1,6 @@
 """Options that say how a draft is fed, where its checkpoint says it wrongly; `slipstream doctor` names them."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -38,6 +39,25 @@ D2tOption = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WiringOptions:
+    """The same for verbs that do not load an engine."""
+
+    draft_layers: LayersOption = None
+    draft_norm_output: NormOutputOption = None
+    draft_norm_before_residual: NormBeforeResidualOption = None
+    draft_d2t: D2tOption = "offsets"
+
+    def wiring(self) -> DraftWiring:
+        """What the options say; see `wiring_of`."""
+        return wiring_of(
+            self.draft_layers,
+            norm_output=self.draft_norm_output,
+            norm_before_residual=self.draft_norm_before_residual,
+            d2t=self.draft_d2t,
+        )
 
 
 def wiring_of(

@@ -7,7 +7,7 @@ vocabulary, P likeliest tokens.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -47,9 +47,15 @@ class Evidence:
         features_RF = torch.cat([self.states_NRE[layer] for layer in layers], dim=-1).float()
         return features_RF.roll(self.tokens_BT.shape[1], dims=0) if of_other_text else features_RF
 
+    def shuffled(self) -> "Evidence":
+        """The same, of a target that is the same but for the order of its hidden dimensions."""
+        width = self.states_NRE[0].shape[-1]
+        order_E = torch.randperm(width, generator=torch.Generator().manual_seed(0)).to(self.tokens_BT.device)
+        return replace(self, states_NRE=tuple(state_RE[:, order_E] for state_RE in self.states_NRE))
+
 
 def chosen_prompts(entries: Sequence[PromptEntry], target: OpenTarget, *, count: int, longest: int) -> list[list[int]]:
-    """Token ids of up to `count` short prompts, in turns from all over the list.
+    """Token ids of up to `count` prompts: the shorter half of twice as many, in turns from all over the list.
 
     Raises:
         ValueError: all are longer than `longest` tokens.
@@ -58,7 +64,7 @@ def chosen_prompts(entries: Sequence[PromptEntry], target: OpenTarget, *, count:
     found = [ids for entry in spread if len(ids := _ids(entry, target)) <= longest]
     if not found:
         raise ValueError(f"every prompt is longer than {longest} tokens; give shorter ones")
-    return found[:count]
+    return sorted(found[: 2 * count], key=len)[:count]
 
 
 def _ids(entry: PromptEntry, target: OpenTarget) -> list[int]:

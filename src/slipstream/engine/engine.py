@@ -262,11 +262,26 @@ class Engine:
         return Progress(request=state.request.id, new_tokens=kept, accepted=accepted, logprobs=logprobs, answer=answer)
 
     def _leave(self, state: Running) -> None:
-        """Free everything a request held."""
+        """Free everything a request held; what a finished one computed may be found by those that go on from it."""
         del self.running[state.request.id]
         pages, state.pages = state.pages, ()
-        self.pages.release(pages)
-        self.executor.release(state.request.id)
+        complete = self._num_reusable(state)
+        try:
+            self.executor.release(state.request.id, complete=complete)
+            if complete:
+                self.pages.publish(state.request.prompt + tuple(state.tokens), pages, complete)
+        finally:
+            self.pages.release(pages)
+
+    def _num_reusable(self, state: Running) -> int:
+        """Entries on full pages that hold a part of a finished answer; the last token has none yet."""
+        if not self.config.prefix_cache or state.reason not in (FinishReason.STOP, FinishReason.LENGTH):
+            return 0
+        num_known, num_written = (
+            count // self.config.page_size * self.config.page_size
+            for count in (len(state.request.prompt), state.num_tokens - 1)
+        )
+        return num_written if num_written > num_known else 0
 
     def _check_pages(self) -> None:
         """Nobody holds a page now. Every page is looked at, but for at most a hundredth of the time."""

@@ -45,8 +45,8 @@ class Executor(Protocol):
         """Run one cycle."""
         ...
 
-    def release(self, request: RequestId) -> None:
-        """Forget a request."""
+    def release(self, request: RequestId, *, complete: int = 0) -> None:
+        """Forget a request; complete: so many of its first entries are to be fit for others."""
         ...
 
 
@@ -99,10 +99,10 @@ class Ordering(ABC):
         """Run one cycle on every rank."""
         return self.order(batch)
 
-    def release(self, request: RequestId) -> None:
+    def release(self, request: RequestId, *, complete: int = 0) -> None:
         """Forget a request on every rank; a group that has ended has forgotten it."""
         if not self.ended:
-            self.order(Release(request=request))
+            self.order(Release(request=request, complete=complete))
 
     def shares(self) -> tuple[RankShare, ...]:
         """What each rank holds."""

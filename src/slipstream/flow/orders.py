@@ -51,6 +51,7 @@ class Release:
     """Forget a request."""
 
     request: RequestId
+    complete: int = 0  # so many of its first entries will be others' prefix: the draft writes what it has left out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,7 @@ from slipstream.kernels.skinny import Norm, prefetch_of, weight_tiles
 from slipstream.kernels.skinny_tile import accumulate, begin, row_scales
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "first_id"])
 def head_kernel(
     x: "Any",
     w: "Any",
@@ -147,8 +147,8 @@ def choose_tokens(
         draws and draws.temperatures, draws and draws.seeds, draws and draws.positions,
         num_rows, draws.first_id if draws else 0, norm.eps if norm else 0.0,
         NUM_OUT=vocab, NUM_IN=num_in, BLOCK_T=block_t, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
-        NUM_SQUARES=norm.squares.shape[1] if norm else 0, TMA=plan.tma, PDL=pdl, PREFETCH=prefetch_of(plan, pdl=pdl),
-        num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
+        NUM_SQUARES=norm.squares.shape[1] if norm else 0, TMA=plan.tma, PDL=pdl,
+        PREFETCH=prefetch_of(plan, num_in, pdl=pdl), num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
     )  # fmt: skip
     choice = Choice(values=best.new_empty(num_rows), ids=ids.new_empty(num_rows, dtype=torch.int64))
     launch(

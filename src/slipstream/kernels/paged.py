@@ -31,7 +31,7 @@ PART = 256  # keys of a part: fixed, because it decides in which order a row's s
 BLOCK = 64  # keys of a block: likewise
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows", "num_pages", "num_path", "num_parts", "first", "window"])
 def paged_kernel(
     queries: "Any",
     keys: "Any",
@@ -46,14 +46,16 @@ def paged_kernel(
     scale: "Any",
     first: "Any",
     window: "Any",
-    NUM_ROWS: tl.constexpr,
+    num_rows: "Any",
+    num_pages: "Any",
+    num_path: "Any",
+    num_parts: "Any",
     GROUP: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
-    NUM_PAGES: tl.constexpr,
     PAGE: tl.constexpr,
-    PATH: tl.constexpr,
-    PARTS: tl.constexpr,
+    TREE: tl.constexpr,
+    ONE_PART: tl.constexpr,
     PART_KEYS: tl.constexpr,
     BLOCK_L: tl.constexpr,
     BLOCK_M: tl.constexpr,
@@ -65,44 +67,42 @@ def paged_kernel(
     after_previous(PDL)
     sequence, part = (tl.program_id(0) // NUM_KV_HEADS).to(tl.int64), tl.program_id(1)
     head = tl.program_id(0) % NUM_KV_HEADS
-    columns = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M)
-    real = columns < NUM_ROWS * GROUP
+    columns, widths = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
+    real = columns < num_rows * GROUP
     row = columns // GROUP
-    newest_M = tl.load(newest + sequence * NUM_ROWS + row, mask=real, other=-1).to(tl.int32)
-    last = tl.max(newest_M, axis=0)
-    start = part * PART_KEYS
-    widths = tl.arange(0, BLOCK_K)
-    q_at = (sequence * NUM_ROWS + row) * (NUM_KV_HEADS * GROUP) + head * GROUP + columns % GROUP
+    newest_M = tl.load(newest + sequence * num_rows + row, mask=real, other=-1).to(tl.int32)
+    last, start = tl.max(newest_M, axis=0), part * PART_KEYS
+    q_at = (sequence * num_rows + row) * (NUM_KV_HEADS * GROUP) + head * GROUP + columns % GROUP
     q_used = real[:, None] & (widths < WIDTH)[None, :]
     if start <= last:
         q_tile = tl.trans(tl.load(queries + q_at[:, None] * WIDTH + widths[None, :], mask=q_used, other=0.0))
         stop, at_head = tl.minimum(start + PART_KEYS, last + 1), head * WIDTH
         top, weight, sums = attend_part(
-            q_tile, keys + at_head, values + at_head, pages + sequence * NUM_PAGES, paths, committed, sequence,
-            newest_M, row, start, stop, scale, first, window,
-            NUM_ROWS, GROUP, NUM_KV_HEADS, WIDTH, PAGE, PATH, BLOCK_L, BLOCK_M, BLOCK_K, STAGES,
+            q_tile, keys + at_head, values + at_head, pages + sequence * num_pages, paths, committed, sequence,
+            newest_M, row, start, stop, scale, first, window, num_rows, num_path,
+            GROUP, NUM_KV_HEADS, WIDTH, PAGE, TREE, BLOCK_L, BLOCK_M, BLOCK_K, STAGES,
         )  # fmt: skip
-        if PARTS == 1:
+        if ONE_PART:
             result = (sums / tl.where(weight > 0, weight, 1.0)[None, :]).to(out.dtype.element_ty)
             tl.store(out + q_at[None, :] * WIDTH + widths[:, None], result, mask=tl.trans(q_used))
         else:
-            place = q_at * PARTS + part
+            place = q_at * num_parts + part
             tl.store(tops_out + place * 2, top, mask=real)
             tl.store(tops_out + place * 2 + 1, weight, mask=real)
             tl.store(sums_out + place[None, :] * WIDTH + widths[:, None], sums, mask=tl.trans(q_used))
-    elif PARTS == 1:  # no keys at all
+    elif ONE_PART:  # no keys at all
         tl.store(out + q_at[:, None] * WIDTH + widths[None, :], tl.zeros((BLOCK_M, BLOCK_K), tl.float32), mask=q_used)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_parts"])
 def combine_kernel(
     sums_in: "Any",
     tops_in: "Any",
     newest: "Any",
     out: "Any",
+    num_parts: "Any",
     NUM_HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
-    PARTS: tl.constexpr,
     PART_KEYS: tl.constexpr,
     BLOCK_N: tl.constexpr,
     CHUNK: tl.constexpr,
@@ -112,18 +112,18 @@ def combine_kernel(
     """One head of one row: its parts in order, CHUNK at a time."""
     after_previous(PDL)
     place = tl.program_id(0).to(tl.int64)
-    num_parts = (tl.load(newest + place // NUM_HEADS).to(tl.int32) + PART_KEYS) // PART_KEYS
+    used_parts = (tl.load(newest + place // NUM_HEADS).to(tl.int32) + PART_KEYS) // PART_KEYS
     parts = tl.arange(0, BLOCK_N)
-    tops = tl.load(tops_in + (place * PARTS + parts) * 2, mask=parts < num_parts, other=float("-inf"))
+    tops = tl.load(tops_in + (place * num_parts + parts) * 2, mask=parts < used_parts, other=float("-inf"))
     highest = tl.max(tops, axis=0)
     highest = tl.where(highest == float("-inf"), 0.0, highest)
     widths = tl.arange(0, BLOCK_K)
     total = tl.zeros((BLOCK_K,), tl.float32)
     weight = tl.zeros((CHUNK,), tl.float32)
-    for chunk in range(0, num_parts, CHUNK):
+    for chunk in range(0, used_parts, CHUNK):
         each = chunk + tl.arange(0, CHUNK)
-        known = each < num_parts
-        at = place * PARTS + each
+        known = each < used_parts
+        at = place * num_parts + each
         factor = tl.exp2(tl.load(tops_in + at * 2, mask=known, other=float("-inf")) - highest)
         weight += factor * tl.load(tops_in + at * 2 + 1, mask=known, other=0.0)
         tile = tl.load(
@@ -171,15 +171,16 @@ def paged_attention(
         paged_kernel, (num_sequences * num_kv_heads, parts, -(-num_rows * group // block_m)),
         q_THK, keys_LGK, values_LGK, keys.pages, keys.newest, keys.committed, keys.paths, sums, tops, out,
         width**-0.5 * 1.4426950408889634, keys.first, keys.window or (1 << 30),
-        NUM_ROWS=num_rows, GROUP=group, NUM_KV_HEADS=num_kv_heads, WIDTH=width, NUM_PAGES=keys.pages.shape[1],
-        PAGE=keys.page, PATH=0 if keys.paths is None else keys.paths.shape[2], PARTS=parts, PART_KEYS=PART,
+        num_rows, keys.pages.shape[1], 0 if keys.paths is None else keys.paths.shape[2], parts,
+        GROUP=group, NUM_KV_HEADS=num_kv_heads, WIDTH=width,
+        PAGE=keys.page, TREE=keys.paths is not None, ONE_PART=parts == 1, PART_KEYS=PART,
         BLOCK_L=BLOCK, BLOCK_M=block_m, BLOCK_K=power_of_two(width), STAGES=stages, PDL=pdl,
         num_warps=warps, launch_pdl=pdl,
     )  # fmt: skip
     if parts > 1:
         launch(
-            combine_kernel, (q_THK.shape[0] * num_heads,), sums, tops, keys.newest, out,
-            NUM_HEADS=num_heads, WIDTH=width, PARTS=parts, PART_KEYS=PART, BLOCK_N=power_of_two(parts), CHUNK=8,
+            combine_kernel, (q_THK.shape[0] * num_heads,), sums, tops, keys.newest, out, parts,
+            NUM_HEADS=num_heads, WIDTH=width, PART_KEYS=PART, BLOCK_N=power_of_two(parts), CHUNK=8,
             BLOCK_K=power_of_two(width), PDL=pdl, num_warps=2, launch_pdl=pdl,
         )  # fmt: skip
     return out

@@ -69,28 +69,28 @@ def tail_blocks(
     scale: "Any",
     first: "Any",
     window: "Any",
+    num_rows: "Any",
+    num_path: "Any",
     top: "Any",
     weight: "Any",
     sums: "Any",
-    NUM_ROWS: tl.constexpr,
     GROUP: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     PAGE: tl.constexpr,
-    PATH: tl.constexpr,
     BLOCK_L: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ) -> Any:
     """Blocks that hold drafted positions, once for each row of the tile: position prefix + d is its path's entry d."""
     first_row = tl.program_id(2) * BLOCK_M // GROUP
-    end_row = tl.minimum(((tl.program_id(2) + 1) * BLOCK_M - 1) // GROUP + 1, NUM_ROWS)
+    end_row = tl.minimum(((tl.program_id(2) + 1) * BLOCK_M - 1) // GROUP + 1, num_rows)
     for block in range(start, stop, BLOCK_L):
         at = block + tl.arange(0, BLOCK_L)
         for each in range(first_row, end_row):
             step = at - prefix
-            drafted = (step >= 0) & (step < PATH)
-            own = tl.load(paths + each * PATH + step, mask=drafted, other=0).to(tl.int32)
+            drafted = (step >= 0) & (step < num_path)
+            own = tl.load(paths + each * num_path + step, mask=drafted, other=0).to(tl.int32)
             address = tl.where(step >= 0, own, at)
             newest = tl.max(tl.where(row == each, newest_M, -1), axis=0)
             read = (at <= newest) & (at >= first) & (address >= 0)
@@ -118,12 +118,13 @@ def attend_part(
     scale: "Any",
     first: "Any",
     window: "Any",
-    NUM_ROWS: tl.constexpr,
+    num_rows: "Any",
+    num_path: "Any",
     GROUP: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     PAGE: tl.constexpr,
-    PATH: tl.constexpr,
+    TREE: tl.constexpr,
     BLOCK_L: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -137,7 +138,7 @@ def attend_part(
     first = tl.maximum(first, oldest)
     start = tl.minimum(tl.maximum(start, first // BLOCK_L * BLOCK_L), stop)
     shared = stop
-    if PATH > 0:
+    if TREE:
         prefix = tl.load(committed + sequence).to(tl.int32)
         shared = tl.minimum(stop, prefix // BLOCK_L * BLOCK_L)
     for block in tl.range(start, shared, BLOCK_L, num_stages=STAGES):
@@ -148,10 +149,10 @@ def attend_part(
         top, weight, sums = attend_block(
             q_tile, keys, values, slots, read, seen, scale, top, weight, sums, WIDTH, BLOCK_K
         )
-    if PATH > 0:
+    if TREE:
         top, weight, sums = tail_blocks(
-            q_tile, keys, values, pages, paths + sequence * NUM_ROWS * PATH, newest_M, row, prefix,
-            tl.maximum(start, shared), stop, scale, first, window, top, weight, sums,
-            NUM_ROWS, GROUP, NUM_KV_HEADS, WIDTH, PAGE, PATH, BLOCK_L, BLOCK_M, BLOCK_K,
+            q_tile, keys, values, pages, paths + sequence * num_rows * num_path, newest_M, row, prefix,
+            tl.maximum(start, shared), stop, scale, first, window, num_rows, num_path, top, weight, sums,
+            GROUP, NUM_KV_HEADS, WIDTH, PAGE, BLOCK_L, BLOCK_M, BLOCK_K,
         )  # fmt: skip
     return top, weight, sums

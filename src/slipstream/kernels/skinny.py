@@ -24,7 +24,7 @@ from slipstream.kernels.plans import MOST_ROWS, Plan, Workspace, default_plan
 from slipstream.kernels.skinny_tile import accumulate, begin, collect, row_scales, store_gated, store_rows
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_rows"])
 def skinny_kernel(
     x: "Any",
     w: "Any",
@@ -125,7 +125,8 @@ def skinny_linear(
         norm and norm.weight, norm and norm.squares, residual, squares, num_rows, norm.eps if norm else 0.0,
         NUM_OUT=num_out, NUM_IN=num_in, BLOCK_T=block_t, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
         SPLIT=plan.split, NUM_SQUARES=norm.squares.shape[1] if norm else 0, GATED=gated, TMA=plan.tma,
-        PDL=pdl, PREFETCH=prefetch_of(plan, pdl=pdl), num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
+        PDL=pdl, PREFETCH=prefetch_of(plan, num_in, pdl=pdl),
+        num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
     )  # fmt: skip
     return out
 
@@ -137,8 +138,9 @@ def weight_tiles(w_OD: Tensor, plan: Plan) -> Any:
     return TensorDescriptor.from_tensor(w_OD, [plan.block_out, plan.block_in])
 
 
-def prefetch_of(plan: Plan, *, pdl: bool) -> str:
-    """The instruction that asks a weight row's first bytes into L2, or nothing."""
+def prefetch_of(plan: Plan, num_in: int, *, pdl: bool) -> str:
+    """The instruction that asks the first bytes of a part of a bf16 weight row into L2, or nothing."""
     if not (pdl and plan.prefetch) or INTERPRETED:
         return ""
-    return f"cp.async.bulk.prefetch.L2.global [$1], {plan.prefetch}; mov.u32 $0, 0;"
+    num_bytes = min(plan.prefetch, num_in // plan.split * 2) // 16 * 16
+    return f"cp.async.bulk.prefetch.L2.global [$1], {num_bytes}; mov.u32 $0, 0;"

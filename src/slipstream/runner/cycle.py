@@ -20,6 +20,7 @@ from slipstream.flow.output import Run
 from slipstream.models.decoder import Decoder
 from slipstream.parallel.stamps import Stage
 from slipstream.runner.inputs import Resident, batch_sampling, settle_path, verify_attend
+from slipstream.runner.keeping import PageFeatures
 from slipstream.runner.masking import MaskMaker, MasksToCome, forced_tokens, no_masks, padded
 from slipstream.runner.report import report_runs
 from slipstream.verify.accept import Accepted, accept
@@ -59,16 +60,19 @@ class Cycle:
         pool: KVPool,
         drafter: Drafter | None,
         masker: MaskMaker,
+        page_features: PageFeatures | None,
         *,
         seat: Seat,
         stamps: Marks,
         feature_ring: int,
         synthetic_accept_length: float | None = None,
     ) -> None:
-        """feature_ring: how many emitted positions may wait for the draft while nothing is drafted."""
+        """page_features: None without a draft. feature_ring: how many emitted positions may wait while nothing is
+        drafted.
+        """
         self.reruns = 0  # cycles run twice because the ranks' trees differed
         self.target, self.pool, self.drafter, self.masker = target, pool, drafter, masker
-        self.seat, self.feature_ring = seat, feature_ring
+        self.seat, self.feature_ring, self.page_features = seat, feature_ring, page_features
         self.stamps: Marks = stamps
         self.on_enter: Callable[[Stage], None] = unheard  # told within captured work, by whoever measures it
         self.synthetic_accept_length = synthetic_accept_length
@@ -185,7 +189,10 @@ class Cycle:
             if resident.history is not None:
                 resident.history.push(emitted)
             if features_TF is not None:
-                _remember(resident, row, emitted, features_TF[index * tree.num_rows + path])
+                features = features_TF[index * tree.num_rows + path]
+                _remember(resident, row, emitted, features)
+                if self.page_features is not None:
+                    self.page_features.keep(resident.run, row.root_position, features)
             resident.expects = (tokens[index][counts[index] - 1], row.root_position + counts[index])
             resident.follow(tokens[index][: counts[index]])
         return tuple(

@@ -18,6 +18,7 @@ from slipstream.flow.output import Run
 from slipstream.flow.prefill import Chunk, Entry
 from slipstream.models.decoder import Decoder, Hidden
 from slipstream.runner.inputs import Resident
+from slipstream.runner.keeping import PageFeatures
 from slipstream.runner.masking import MaskMaker, MasksToCome, no_masks
 from slipstream.runner.roots import find_roots, last_rows
 
@@ -31,16 +32,11 @@ class Entrance:
         pool: KVPool,
         drafter: Drafter | None,
         masker: MaskMaker,
-        *,
-        num_pages: int,
-        page_size: int,
+        page_features: PageFeatures | None,
     ) -> None:
-        self.target, self.pool, self.drafter, self.page_size = target, pool, drafter, page_size
-        self.masker = masker
-        self.features: Tensor | None = None  # of each page's last position: [pages, F]
-        if drafter is not None:
-            size = drafter.draft.model.config.feature_size
-            self.features = torch.zeros(num_pages, size, dtype=target.norm.weight.dtype, device=pool.device)
+        """page_features: None without a draft."""
+        self.target, self.pool, self.drafter, self.masker = target, pool, drafter, masker
+        self.page_features = page_features
 
     def open(self, entry: Entry) -> Resident:
         """A request that has a place; of its context what is cached counts as run.
@@ -51,11 +47,10 @@ class Entrance:
         context_T = torch.tensor(entry.context, device=self.pool.device)
         run = slot_run(entry.span, self.pool.device)
         cached = entry.num_cached
-        if cached and self.drafter is not None and self.features is not None:
-            page = entry.span.pages[cached // self.page_size - 1]
-            last = Pending(
-                start=cached - 1, tokens=context_T[cached : cached + 1], features=self.features[page : page + 1]
-            )
+        if cached and self.drafter is not None and self.page_features is not None:
+            page = entry.span.pages[cached // self.page_features.page_size - 1]
+            tokens, features = context_T[cached : cached + 1], self.page_features.of(page)
+            last = Pending(start=cached - 1, tokens=tokens, features=features)
             self.drafter.extend([last], [run])
         resident = Resident(run=run, pending=None, expects=(0, 0), entry=entry, context_T=context_T)
         if (grammar := entry.request.params.grammar) is not None:
@@ -86,7 +81,8 @@ class Entrance:
         pending, runs, begin = [], [], 0
         for chunk, resident in zip(chunks, residents, strict=True):
             context_T, rows = _context(resident), features_TF[begin : begin + chunk.stop - chunk.start]
-            self._keep(chunk, resident, rows)
+            if self.page_features is not None:
+                self.page_features.keep(resident.run, chunk.start, rows)
             known = min(chunk.stop, len(context_T) - 1)
             if known > chunk.start:
                 tokens = context_T[chunk.start + 1 : known + 1]
@@ -97,13 +93,6 @@ class Entrance:
             begin += chunk.stop - chunk.start
         if pending:
             drafter.extend(pending, runs)
-
-    def _keep(self, chunk: Chunk, resident: Resident, rows: Tensor) -> None:
-        """Leave the features of pages' last positions beside their pages."""
-        assert self.features is not None, "only ranks with a draft have features"
-        ends = torch.arange(chunk.start, chunk.stop, device=rows.device)
-        ends = ends[ends % self.page_size == self.page_size - 1]
-        self.features[resident.run.slots[ends] // self.page_size] = rows[ends - chunk.start]
 
     def _masks(self, residents: Sequence[Resident]) -> MasksToCome:
         """Of contexts that end in this forward, made while it runs."""

@@ -152,6 +152,9 @@ class GraphedCycle:
         if self.room is not None and verified.features_TF is not None:
             features_SNF = verified.features_TF.view(*tree.tokens_SN.shape, -1)
             self._keep(self.room, statics, accepted.tokens_SD, features_SNF)
+            if cycle.page_features is not None:
+                slots_SN = statics.slots_SL.gather(1, addresses_SN)
+                cycle.page_features.keep_rows(slots_SN, addresses_SN, features_SNF)
 
     def _keep(self, room: WaitingRoom, statics: Statics, tokens_SN: Tensor, features_SNF: Tensor) -> None:
         """After a chain its rows are all that waits; a plain step adds one to those that did."""

@@ -70,7 +70,7 @@ class Rank:
             MakePools: lambda order: self._make_pools(order.config),
             Prefill: self._prefill,
             Batch: self._step,
-            Release: lambda order: self.worker.release(order.request),
+            Release: lambda order: self.worker.release(order.request, complete=order.complete),
             SetDelay: self._set_delay,
             TellShare: lambda order: self.share(),
         }

@@ -27,7 +27,9 @@ from slipstream.runner.cycle import Cycle
 from slipstream.runner.entrance import Entrance
 from slipstream.runner.graphs import GraphedCycle
 from slipstream.runner.inputs import Resident
+from slipstream.runner.keeping import PageFeatures
 from slipstream.runner.masking import MaskMaker
+from slipstream.runner.waiting import shorten
 from slipstream.text.grammar import Grammars
 
 
@@ -60,19 +62,19 @@ class Worker:
             model = draft.model
             drafter = Drafter(draft, _pool(config, model.config.body, group=model.group, like=model.norm.weight))
         self.drafter, self.stamps, masker = drafter, stamps or Stamps(), MaskMaker(open_grammars)
+        page_features = None if drafter is None else _page_features(config, drafter, like=target.norm.weight)
         self.cycle = Cycle(
             target,
             self.pool,
             drafter,
             masker,
+            page_features,
             seat=seat or Seat(group=SoloGroup(), target=target.group, grown_by_all=False),
             stamps=self.stamps,
             feature_ring=config.feature_ring,
             synthetic_accept_length=config.synthetic_accept_length,
         )
-        self.entrance = Entrance(
-            target, self.pool, drafter, masker, num_pages=config.num_pages, page_size=config.page_size
-        )
+        self.entrance = Entrance(target, self.pool, drafter, masker, page_features)
         self.graphed: GraphedCycle | None = None
         if config.graphs and self.pool.device.type == "cuda":
             self.graphed = GraphedCycle(self.cycle, max_batch=config.max_batch, steps=config.speculation.steps)
@@ -130,9 +132,21 @@ class Worker:
         if self.graphed is not None:
             self.graphed.drop()
 
-    def release(self, request: RequestId) -> None:
-        """Forget a request; its pages belong to the host."""
-        self._residents.pop(request, None)
+    @torch.inference_mode()
+    def release(self, request: RequestId, *, complete: int = 0) -> None:
+        """Forget a request; its pages belong to the host.
+
+        complete: so many of its first entries others will read; the draft's that still wait are written now.
+        """
+        resident = self._residents.pop(request, None)
+        if resident is None or self.drafter is None or not complete:
+            return
+        if self.graphed is not None:
+            self.graphed.vacate()
+        pending = resident.pending
+        assert pending is not None, "behind a context something waits for the draft"
+        num_needed = complete - 1 - pending.start  # the draft's entry of position p stands at p + 1
+        shorten(self.drafter, [resident], most=pending.tokens.shape[0] - max(0, num_needed))
 
     def _run_cycle(self, batch: Batch, residents: list[Resident]) -> tuple[Run, ...]:
         if self.graphed is None:
@@ -151,6 +165,11 @@ class Divergence(RuntimeError):
             f"the ranks disagree about request {row.request} at cycle {cycle}: rank 0 stands at token {row.root_token},"
             f" position {row.root_position}, this rank at token {expects[0]}, position {expects[1]}"
         )
+
+
+def _page_features(config: EngineConfig, drafter: Drafter, *, like: Tensor) -> PageFeatures:
+    size = drafter.draft.model.config.feature_size
+    return PageFeatures(num_pages=config.num_pages, page_size=config.page_size, feature_size=size, like=like)
 
 
 def _pool(config: EngineConfig, shape: ModelConfig, *, group: Group, like: Tensor) -> KVPool:

@@ -62,7 +62,7 @@ def left_by(engine: Engine) -> dict[str, Tensor]:
     worker, state = engine.executor, engine.running[0]
     assert isinstance(worker, Worker)
     assert worker.drafter is not None
-    assert worker.entrance.features is not None
+    assert worker.entrance.page_features is not None
     slots = torch.tensor([page * PAGE_SIZE + place for page in state.pages for place in range(PAGE_SIZE)])
     own, drafts = slots[:NUM_PROMPT], slots[1:NUM_PROMPT]  # the draft's entry of a position stands one slot further
     pending = worker._residents[0].pending
@@ -72,7 +72,7 @@ def left_by(engine: Engine) -> dict[str, Tensor]:
         "target values": worker.pool.values[:, own],
         "draft keys": worker.drafter.pool.keys[:, drafts],
         "draft values": worker.drafter.pool.values[:, drafts],
-        "features of pages' ends": worker.entrance.features[list(state.pages[: NUM_PROMPT // PAGE_SIZE])],
+        "features of pages' ends": worker.entrance.page_features.features_PF[list(state.pages[:37])],
         "feature that waits": pending.features,
         "token that waits": pending.tokens,
         "place that waits": torch.tensor(pending.start),
