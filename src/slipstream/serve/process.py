@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from slipstream.engine.engine import Ending
+from slipstream.engine.executor import RankExecutor
 from slipstream.parallel.stamps import Stamps
 from slipstream.parallel.watchdog import GroupError
 from slipstream.serve.llm import LLM
@@ -41,6 +42,7 @@ from slipstream.serve.warmup import warm_up
 from slipstream.serve.wire import EngineWire
 from slipstream.telemetry.clock import Stopwatch
 
+LOOK_S = 0.2
 GOODBYE_S = 2.0  # for the last message to leave
 
 
@@ -59,7 +61,8 @@ class EngineProcess:
         """Take messages in whenever there are any; in between, step."""
         self.wire.send(News(pieces=[], report=self.reporter.now()))
         while not self._stopped and not self.wire.closed:
-            messages = self.wire.receive(wait_s=0 if self.engine.busy else None)
+            messages = self.wire.receive(wait_s=0 if self.engine.busy else self._idle_s)
+            self._look_at_group()
             before_s = self._device_s
             with Stopwatch(self.engine.clock) as watch:
                 for message in messages:
@@ -67,6 +70,21 @@ class EngineProcess:
                 if self.engine.busy:
                     self._step()
             self.reporter.host_s += watch.seconds - (self._device_s - before_s)
+
+    @property
+    def _idle_s(self) -> float | None:
+        """How long to listen while there is no work: for ever, unless other ranks may be lost meanwhile."""
+        return None if self.llm.tp == 1 else LOOK_S
+
+    def _look_at_group(self) -> None:
+        """Tell why, before the watchdog ends this process, if a rank was lost while nothing was asked of it."""
+        executor = self.llm.started.executor
+        if self.engine.busy or not isinstance(executor, RankExecutor) or executor.membership is None:
+            return
+        if (sentence := executor.membership.watchdog.failure) is not None:
+            self.wire.send(Failed(sentence=sentence))
+            self.wire.drain(GOODBYE_S)
+            raise GroupError(sentence)
 
     @property
     def _device_s(self) -> float:
