@@ -6,11 +6,12 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check bench plan-check plan-fit test-gpu clean
+.PHONY: help setup demo test test-slow test-clients check bench plan-check plan-fit test-gpu clean
 
 PYTHON ?= python3
 TORCH_INDEX ?=
 TEST_WORKERS ?= 2
+CLIENTS ?= .venv/clients
 BIN := .venv/bin
 TORCH := $(shell sed -n 's/^ *"\(torch[^"]*\)".*/\1/p' pyproject.toml)
 
@@ -19,7 +20,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check --no-input --pro
 BRIEFLY := | awk '/Downloading|Building|Installing|Successfully/ { print substr($$0, 1, 160); fflush() }'
 
 help: ## this list
-	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ': .*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.stamp ## .venv with slipstream and all it needs
 
@@ -43,6 +44,13 @@ test: setup ## the tests that need neither a GPU nor real prompts
 
 test-slow: setup ## big comparisons and timing ratios; prompts from SLIPSTREAM_PROMPTS
 	$(BIN)/pytest -m slow -n 0 -s --timeout=0
+
+test-clients: setup ## lm-eval and aiperf against a server; installs 2 GB beside .venv
+	@test -x $(CLIENTS)/lm-eval/bin/lm_eval || { $(PYTHON) -m venv $(CLIENTS)/lm-eval; \
+	  $(CLIENTS)/lm-eval/bin/python -m pip install --quiet 'lm-eval[api]==0.4.13' transformers; }
+	@test -x $(CLIENTS)/aiperf/bin/aiperf || { $(PYTHON) -m venv $(CLIENTS)/aiperf; \
+	  $(CLIENTS)/aiperf/bin/python -m pip install --quiet 'aiperf==0.13.0'; }
+	SLIPSTREAM_CLIENTS=$(abspath $(CLIENTS)) $(BIN)/pytest -m clients -n 0 -s --timeout=0
 
 test-gpu: ## the tests for one and more GPUs, with PYTHON's own torch
 	$(PYTHON) -m pytest -o addopts= --import-mode=importlib -m "gpu or multigpu"

@@ -50,6 +50,7 @@ class Verb:
 VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
     "generate": Verb(module="generate", function="generate", help="Answer a prompt or a file of prompts."),
     "chat": Verb(module="chat", function="chat", help="Talk with a model; accepted draft tokens are tinted."),
+    "serve": Verb(module="serve", function="serve", help="Answer OpenAI's HTTP interface."),
     "demo": Verb(
         module="demo", function="demo", help="Watch a real model answer, plainly and speculatively.", alone=True
     ),

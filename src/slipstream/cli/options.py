@@ -17,6 +17,11 @@ from slipstream.weights.shipped import shipped_draft, short_name
 
 MODEL, SPECULATION, RANKS, SAMPLING, SGLANG = "Model", "Speculation", "Ranks", "Sampling", "SGLang's names"
 DEFAULT_MODEL = "smollm2-135m"
+PASSED_ON = (
+    *("device", "dtype", "draft_dtype", "max_len", "max_batch", "kv_gib", "memory_fraction", "prefix_cache"),
+    *("draft_max_len", "tp", "executor", "strict_memory_balance", "watchdog_s", "inject_allreduce_us"),
+    *("synthetic_accept_length", "capture_convention"),
+)
 SHIPPED = "auto"  # what LLM calls the draft that ships with slipstream
 
 Value = TypeVar("Value", str, int)
@@ -90,40 +95,32 @@ class ModelOptions:
         Raises:
             ValueError: options that contradict each other, or whatever LLM refuses.
         """
+        return load(**self.settings(together=together))
+
+    def settings(self, *, together: int = 1) -> dict[str, Any]:
+        """What LLM is to be made with; together: requests that will run at once.
+
+        Raises:
+            ValueError: options that contradict each other.
+        """
         if self.config is not None:
-            return self._with_file(self.config, together).load()
+            return self._with_file(self.config, together).settings()
         model, shape = self.chosen_model(), self._shape()
-        draft = self._draft(shape)
-        return load(
-            model,
-            draft,
-            steps=shape.steps,
-            topk=shape.topk,
-            draft_tokens=shape.draft_tokens,
-            device=self.device,
-            dtype=self.dtype,
-            max_len=self.max_len,
-            max_batch=self.max_batch,
-            kv_gib=self.kv_gib,
-            memory_fraction=self.memory_fraction,
-            prefix_cache=self.prefix_cache,
-            draft_max_len=self.draft_max_len,
-            tp=self.tp,
-            draft_tp=self.draft_tp or "auto",
-            draft_dtype=self.draft_dtype,
-            executor=self.executor,
-            strict_memory_balance=self.strict_memory_balance,
-            watchdog_s=self.watchdog_s,
-            inject_allreduce_us=self.inject_allreduce_us,
-            synthetic_accept_length=self.synthetic_accept_length,
-            capture_convention=self.capture_convention,
-            draft_wiring=wiring_of(
+        return {
+            "model": model,
+            "draft": self._draft(shape),
+            "steps": shape.steps,
+            "topk": shape.topk,
+            "draft_tokens": shape.draft_tokens,
+            **{name: getattr(self, name) for name in PASSED_ON},
+            "draft_tp": self.draft_tp or "auto",
+            "draft_wiring": wiring_of(
                 self.draft_layers,
                 norm_output=self.draft_norm_output,
                 norm_before_residual=self.draft_norm_before_residual,
                 d2t=self.draft_d2t,
             ),
-        )
+        }
 
     def _with_file(self, path: Path, together: int) -> "ModelOptions":
         """The file's settings where no flag was given."""
@@ -141,6 +138,14 @@ class ModelOptions:
         if model is None:
             raise ValueError(f"no model was named; pass --model, for example --model {DEFAULT_MODEL}")
         return model
+
+    def named(self, model: str | None) -> "ModelOptions":
+        """The same with a target that was named without an option.
+
+        Raises:
+            ValueError: an option names another.
+        """
+        return replace(self, model=_agreed("MODEL", model, "--model", self.model))
 
     def _draft(self, shape: "Shape") -> str | None:
         given = _agreed("--draft", self.draft, "--speculative-draft-model-path", self.speculative_draft_model_path)

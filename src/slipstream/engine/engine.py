@@ -10,11 +10,12 @@ from slipstream.cache.pages import Pages
 from slipstream.cache.table import PageTable
 from slipstream.config.engine import EngineConfig
 from slipstream.config.speculation import PLAIN, Speculation, shrink
+from slipstream.engine.costs import CostGauge
 from slipstream.engine.executor import Executor
 from slipstream.engine.gauge import AcceptanceGauge
 from slipstream.engine.state import Running
 from slipstream.flow.batch import Batch
-from slipstream.flow.output import FinishReason, Progress, Run
+from slipstream.flow.output import FinishReason, Progress, Run, Statistics
 from slipstream.flow.prefill import Entry, Prefill
 from slipstream.flow.request import Request, RequestId
 from slipstream.flow.span import PageSpan
@@ -44,7 +45,8 @@ class Engine:
         self.line = Line()
         self.running: dict[RequestId, Running] = {}  # in the batch, in the order in which they entered
         self.gauge = AcceptanceGauge(steps=self.speculation.steps)
-        self.num_cycles = 0
+        self.costs, self.totals = CostGauge(), Statistics()
+        self.num_cycles = self.num_preemptions = 0
         self._waiting: dict[RequestId, Running] = {}
         self._num_arrivals = 0
         self._next_check_s = clock.now()
@@ -160,6 +162,7 @@ class Engine:
             return []
         with Stopwatch(self.clock) as watch:
             firsts = self.executor.prefill(Prefill(entries=tuple(entries), chunks=chunks))
+        self.costs.prefill_s += watch.seconds
         news = []
         for chunk, first in zip(chunks, firsts, strict=True):
             state = self.running[chunk.request]
@@ -189,6 +192,7 @@ class Engine:
         self.num_cycles += 1
         with Stopwatch(self.clock) as watch:
             runs = self.executor.step(batch)
+        self.costs.see(len(states), batch.speculation, watch.seconds)
         for run, limit in zip(runs, limits, strict=True):
             self.gauge.see(emitted=len(run.tokens), depth=limit)
         return [self._take(run, watch.seconds) for run in runs]
@@ -224,7 +228,8 @@ class Engine:
         state.runs.append(len(kept))
         state.num_run = state.num_context = state.num_tokens - 1
         trimmed = len(kept) < len(run.tokens)
-        state.statistics.record(kept=len(kept), depth=run.depth, proposed=run.proposed, trimmed=trimmed)
+        for statistics in (state.statistics, self.totals):
+            statistics.record(kept=len(kept), depth=run.depth, proposed=run.proposed, trimmed=trimmed)
         accepted = len(kept) if trimmed else len(kept) - 1
         return self._news(state, kept, accepted=accepted)
 
@@ -240,6 +245,7 @@ class Engine:
         """Send a request back into the line; it is recomputed when there is room again."""
         self._leave(state)
         state.preemptions += 1
+        self.num_preemptions += 1
         state.context = state.request.prompt + tuple(state.tokens[:-1])
         self._wait(state)
 

@@ -37,6 +37,10 @@ class DeviceStamps(Stamps):
         super().mark(stage)
         self._stage_slot.copy_(self._constants[stage], non_blocking=True)
 
+    def seconds(self) -> None:
+        """A stage's work is queued when it is marked, and done at another time."""
+        return
+
     @property
     def active(self) -> bool:
         """Whether the host or the device is at work."""

@@ -1,5 +1,6 @@
 """Where a rank is: the cycle it works on and the last stage it reached, readable from outside at any time."""
 
+import time
 from collections.abc import Sequence
 from enum import IntEnum
 
@@ -34,6 +35,8 @@ class Stamps:
         self._integers = self.page.integers
         self._active = False
         self._num_marks = 0
+        self._seconds = [0.0] * len(Stage)
+        self._entered: tuple[Stage, float] = (Stage.IDLE, time.perf_counter())
 
     def begin(self, cycle: int) -> None:
         """Open a cycle: from here until IDLE is marked the rank owes progress."""
@@ -43,6 +46,9 @@ class Stamps:
 
     def mark(self, stage: Stage) -> None:
         """Enter a stage. Mark the same one again to show progress within it: a chunk, a loaded file."""
+        (left, since), now = self._entered, time.perf_counter()
+        self._seconds[left] += now - since
+        self._entered = (stage, now)
         self._integers[HOST + 1] = stage
         self._active = stage is not Stage.IDLE
         self._num_marks += 1
@@ -50,6 +56,10 @@ class Stamps:
     def read(self) -> tuple[int, Stage]:
         """The cycle and the last stage that was reached."""
         return position(self._integers)
+
+    def seconds(self) -> dict[Stage, float] | None:
+        """How long this rank has been in each stage that is over; None where the marks say when work is queued."""
+        return dict(zip(Stage, self._seconds, strict=True))
 
     @property
     def active(self) -> bool:

@@ -41,6 +41,13 @@ class Pending:
         self.ending = Ending(stop_ids=stop_ids, matcher=matcher, grammar=grammar)
 
 
+class NoText:
+    """The matcher of a request that no text can end, for those whose text is made elsewhere, or nowhere."""
+
+    def push(self, token_id: int) -> bool:
+        return False
+
+
 class Requests:
     """Makes requests of texts, conversations and token ids; numbers them, and gives each a seed."""
 
@@ -65,6 +72,11 @@ class Requests:
         self._check_ids(prompt)
         text = self.tokenizer.decode(list(prompt), skip_special_tokens=False)
         return self._pending(text, list(prompt), params, manner)
+
+    def tokens(self, prompt: Sequence[int], params: SamplingParams, manner: Manner = USUAL) -> list[Pending]:
+        """Token ids to continue, n times, without their text; ValueError as `raw`."""
+        self._check_ids(prompt)
+        return self._pending("", list(prompt), params, manner)
 
     def chat(self, messages: Sequence[Message], params: SamplingParams, manner: Manner = USUAL) -> list[Pending]:
         """A conversation to answer, n times; ValueError as `render`."""
@@ -127,8 +139,8 @@ class Requests:
         return ids
 
     def _check_ids(self, ids: Sequence[int]) -> None:
-        bad = next((token for token in ids if not 0 <= token < self._vocab_size), None)
-        if bad is not None:
+        if ids and not (min(ids) >= 0 and max(ids) < self._vocab_size):
+            bad = next(token for token in ids if not 0 <= token < self._vocab_size)
             raise ValueError(f"token id {bad} is outside the model's vocabulary of {self._vocab_size}")
 
 

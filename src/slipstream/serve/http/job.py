@@ -1,0 +1,154 @@
+"""One HTTP request, as far as the engine is concerned, and the answers that it gets."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from slipstream.config.sampling import SamplingParams
+from slipstream.serve.http.reasoning import ThinkSplitter
+from slipstream.serve.http.tools import NoTools, ToolCall, ToolParser
+from slipstream.serve.messages import End, Piece, TokenChances
+from slipstream.text.stops import StopMatcher
+from slipstream.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What was asked for, settled."""
+
+    id: str
+    created: int  # seconds since 1970
+    model: str  # the name that the answer bears
+    prompts: list[list[int]]
+    params: SamplingParams
+    steps: int | None = None
+    priority: int = 0
+    stream: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+    speculation_metrics: bool = False
+    echoes: tuple[str, ...] = ()  # what each prompt's answers begin with
+    parser: Callable[[], ToolParser] = NoTools
+    splitter: Callable[[], ThinkSplitter | None] = lambda: None
+    named_call: bool = False  # the answer had to call one function, which OpenAI ends with "stop"
+
+    @property
+    def num_answers(self) -> int:
+        """Choices."""
+        return len(self.prompts) * self.params.n
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fresh:
+    """What a piece added to a choice."""
+
+    text: str
+    reasoning: str
+    calls: list[ToolCall]
+    chances: list[TokenChances] | None
+    num_tokens: int
+    accepted: int
+
+
+@dataclass(slots=True)
+class Choice:
+    """One answer as it grows."""
+
+    index: int
+    matcher: StopMatcher
+    parser: ToolParser
+    splitter: ThinkSplitter | None
+    named_call: bool = False
+    text: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    calls: list[ToolCall] = field(default_factory=list)
+    chances: list[TokenChances] = field(default_factory=list)
+    num_tokens: int = 0
+    num_chars: int = 0
+    end: End | None = None
+
+    @staticmethod
+    def of(job: Job, index: int, tokenizer: Tokenizer) -> "Choice":
+        """An empty one."""
+        matcher = StopMatcher(tokenizer, job.params.stop, min_tokens=job.params.min_tokens)
+        return Choice(index, matcher, job.parser(), job.splitter(), named_call=job.named_call)
+
+    def take(self, piece: Piece) -> Fresh:
+        """Take what the engine says; what is certain now."""
+        for token in piece.tokens:
+            self.matcher.push(token)
+        raw = self.matcher.take() if piece.end is None else self.matcher.finish()
+        self.end, self.num_tokens = piece.end, self.num_tokens + len(piece.tokens)
+        reasoning, answer = self._split(raw)
+        text, calls = self.parser.push(answer)
+        if piece.end is not None:
+            rest, more = self.parser.finish()
+            text, calls = text + rest, calls + more
+        self.text.append(text)
+        self.reasoning.append(reasoning)
+        self.calls += calls
+        self.chances += piece.chances or []
+        return Fresh(
+            text=text,
+            reasoning=reasoning,
+            calls=calls,
+            chances=piece.chances,
+            num_tokens=len(piece.tokens),
+            accepted=piece.accepted,
+        )
+
+    @property
+    def finish_reason(self) -> str | None:
+        """As OpenAI names it; None while it goes on."""
+        if self.end is None:
+            return None
+        called = bool(self.calls) and not self.named_call
+        return "tool_calls" if called and self.end.finish_reason == "stop" else self.end.finish_reason
+
+    def _split(self, raw: str) -> tuple[str, str]:
+        if self.splitter is None:
+            return "", raw
+        reasoning, answer = self.splitter.push(raw)
+        if self.end is not None:
+            last_thought, last_words = self.splitter.finish()
+            return reasoning + last_thought, answer + last_words
+        return reasoning, answer
+
+
+Answers = list[Choice]
+
+
+def usage_of(job: Job, choices: Answers) -> dict[str, Any]:
+    """Tokens: a prompt counts once, whatever n."""
+    num_prompt = sum(len(prompt) for prompt in job.prompts)
+    num_answer = sum(choice.num_tokens for choice in choices)
+    firsts = choices[:: job.params.n]
+    num_cached = sum(choice.end.num_cached for choice in firsts if choice.end is not None)
+    return {
+        "prompt_tokens": num_prompt,
+        "completion_tokens": num_answer,
+        "total_tokens": num_prompt + num_answer,
+        "prompt_tokens_details": {"cached_tokens": num_cached},
+    }
+
+
+def speculation_of(choices: Answers, steps: int) -> dict[str, Any]:
+    """The counts of all choices together, in vLLM's wire shape."""
+    ends = [choice.end for choice in choices if choice.end is not None]
+    cycles, proposed, emitted = (sum(getattr(end, name) for end in ends) for name in ("cycles", "proposed", "emitted"))
+    if not cycles:
+        return {"speculative_decoding": None}
+    accepted = emitted - cycles
+    longest = max((len(end.histogram) for end in ends), default=0)
+    histogram = [sum(end.histogram[place] for end in ends if place < len(end.histogram)) for place in range(longest)]
+    return {
+        "speculative_decoding": {
+            "mean_acceptance_length": emitted / cycles,
+            "draft_acceptance_rate": accepted / proposed if proposed else 0.0,
+            "acceptance_histogram": histogram + [0] * (steps + 1 - longest),
+            "num_spec_steps": cycles,
+            "num_accepted_draft_tokens": accepted,
+            "num_draft_tokens": proposed,
+            "num_spec_tokens": steps,
+        }
+    }

@@ -1,0 +1,52 @@
+"""Answer a few made-up requests before anyone waits: kernels load, cycles are captured, and R is known.
+
+Each batch size that a cycle is captured for is run plainly and with the full shape; on a CPU, where nothing is
+captured, one request alone.
+"""
+
+from slipstream.cache.table import CacheStatistics
+from slipstream.config.sampling import SamplingParams
+from slipstream.config.speculation import PLAIN
+from slipstream.engine.engine import Ending, Engine
+from slipstream.engine.gauge import AcceptanceGauge
+from slipstream.flow.output import Statistics
+from slipstream.flow.request import Request
+from slipstream.serve.llm import LLM
+from slipstream.serve.messages import Loading
+from slipstream.serve.pending import NoText
+from slipstream.serve.wire import EngineWire
+
+NUM_CYCLES = 6
+FIRST_ID = -1  # made-up requests count down, so that no user's has the same
+
+
+def warm_up(llm: LLM, wire: EngineWire) -> None:
+    """Run every size, then forget what was counted, but for what cycles cost."""
+    engine = llm.engine
+    sizes = [1]
+    while llm.device.type == "cuda" and sizes[-1] < engine.config.max_batch:
+        sizes.append(min(2 * sizes[-1], engine.config.max_batch))
+    for done, size in enumerate(sizes):
+        wire.send(Loading(stage=f"warming up: batch {size} ({done + 1} of {len(sizes)})"))
+        for steps in dict.fromkeys((PLAIN.steps, engine.speculation.steps)):
+            run(engine, size, steps)
+    forget(engine)
+
+
+def run(engine: Engine, size: int, steps: int) -> None:
+    """Answer so many requests together for a few cycles."""
+    most = engine.config.max_len - 1
+    params = SamplingParams(max_tokens=min(NUM_CYCLES * (steps + 1) + 1, most))
+    for place in range(size):
+        request = Request(id=FIRST_ID - place, prompt=(place % 2,), params=params, seed=0, steps=steps)
+        engine.add(request, Ending(stop_ids=(), matcher=NoText()))
+    while engine.busy:
+        engine.step()
+
+
+def forget(engine: Engine) -> None:
+    """Nothing of this was asked for."""
+    engine.gauge, engine.totals = AcceptanceGauge(steps=engine.speculation.steps), Statistics()
+    engine.pages.statistics = CacheStatistics()
+    engine.num_preemptions = engine.costs.batches = 0
+    engine.costs.prefill_s = engine.costs.cycle_s = 0.0
