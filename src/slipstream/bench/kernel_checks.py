@@ -14,7 +14,7 @@ from torch import Tensor
 from slipstream.bench.kernel_timing import Record
 from slipstream.kernels.head import Draws, choose_tokens
 from slipstream.kernels.norms import add_norm, add_squares
-from slipstream.kernels.plans import Plan, Workspace, default_plan
+from slipstream.kernels.plans import NARROWEST, Plan, Workspace, default_plan
 from slipstream.kernels.qkv import rotate_and_store
 from slipstream.kernels.skinny import Norm, skinny_linear
 from slipstream.kernels.twins import choose_twin, linear_twin, rotate_and_store_twin, squares_twin
@@ -85,6 +85,8 @@ def check_linears(record: Record, space: Workspace, shape: tuple[int, int], plan
             fused: torch.cat((total.float(), squares_twin(total, plan.block_out) / plan.block_out), dim=1),
             gated: linear_twin(x, w, norm=(weight, EPS), gated=True),
         }
+        if plan.block_out < NARROWEST:
+            del wanted[fused]
         together = [(work, count) for work in wanted for count in (1, 17, 64)]
         compile_together(lambda work, count: work(0, count), together)
         for work, twin in wanted.items():

@@ -25,7 +25,7 @@ def candidates(num_out: int, num_in: int, *, kind: str) -> list[Plan]:
     """Cuts that keep a large GPU busy: enough programs, at least two steps each, a deep enough pipeline that fits."""
     outs = num_out // 2 if kind == "gate_up" else num_out
     found: list[Plan] = []
-    for block_out, block_in in ((64, 128), (32, 128), (64, 64), (128, 64), (32, 256), (128, 128), (16, 256)):
+    for block_out, block_in in ((64, 128), (64, 64), (128, 64), (128, 128)):
         for split in (1, 2, 4, 8) if kind != "head" else (1,):
             steps = -(-num_in // block_in)
             programs = -(-outs // block_out) * split

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+NARROWEST = 64  # outputs of a program with 4 warps that Hopper's warpgroup instruction takes, whatever the row count
 MOST_ROWS = 64  # of one tile; more rows take more tiles, and read the weight again
 WORKSPACE_FLOATS = 1 << 23
 MOST_TILES = 1 << 14
@@ -21,7 +22,7 @@ MOST_TILES = 1 << 14
 class Plan:
     """How one weight shape [O, D] is multiplied."""
 
-    block_out: int  # outputs of a program: a power of two; from 64 on with 4 warps, Hopper's warpgroup instruction
+    block_out: int  # outputs of a program: a power of two; narrower than NARROWEST, a fused norm's bits follow the rows
     block_in: int  # inputs of a step
     split: int = 1  # programs that share an output tile, each with its own part of the inputs
     warps: int = 4
@@ -52,8 +53,7 @@ def workspace(device: torch.device, *, num_floats: int = WORKSPACE_FLOATS) -> Wo
 def default_plan(num_out: int, num_in: int) -> Plan:
     """A plan that is never bad: enough programs for a large GPU, whole steps where the inputs allow."""
     block_in = 128 if num_in % 128 == 0 else 64
-    block_out = 64 if num_out >= 4096 else 32
-    tiles, steps, split = -(-num_out // block_out), -(-num_in // block_in), 1
+    tiles, steps, split = -(-num_out // NARROWEST), -(-num_in // block_in), 1
     while tiles * split < 192 and steps % (split * 2) == 0 and steps // (split * 2) >= 4:
         split *= 2
-    return Plan(block_out=block_out, block_in=block_in, split=split)
+    return Plan(block_out=NARROWEST, block_in=block_in, split=split)
