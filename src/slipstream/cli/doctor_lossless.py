@@ -64,7 +64,7 @@ def lossless(
     draft = SHIPPED if where.draft is None else where.draft
     refuse_without_draft(where.model, draft)
     shapes, samplings = chosen_shapes(chain, tree), chosen_samplings(max_tokens, temperature, seed)
-    entries = builtin_prompts()[:: max(1, len(builtin_prompts()) // NUM_BUILTIN)] if prompts is None else None
+    entries = builtin_prompts()[::4][:NUM_BUILTIN] if prompts is None else None
     entries = entries or read_prompts(Path(prompts or ""))
     llm = load_for(where, draft, shapes, wiring)
     with progress("Comparing", (1 + len(shapes)) * len(samplings), unit="runs", quiet=as_json) as meter:

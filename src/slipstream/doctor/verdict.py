@@ -9,7 +9,7 @@ from slipstream.doctor.finding import Grade
 from slipstream.doctor.hypotheses import Search
 
 INDIFFERENT = 0.01  # nats a token: no difference that anybody would notice
-OWN_TEXT = 0.3  # nats a token that a draft for this target gains by reading the right text's states
+OWN_TEXT = 0.05  # nats a token that a draft for this target surely gains by reading the right text's states
 FOREIGN_ACCEPTANCE = 0.1  # at position 1, under the best wiring
 WEAK_ACCEPTANCE = 0.3
 
