@@ -9,7 +9,7 @@ import torch
 
 from slipstream.config.draft import AS_DECLARED, CaptureConvention, MapReading
 from slipstream.doctor.checkpoint import declared_layers, load_patient, open_draft
-from slipstream.doctor.checkup import Fault, plant
+from slipstream.doctor.checkup import Fault, plant, rewired
 from slipstream.doctor.compare import difference, t_quantile
 from slipstream.doctor.evidence import capture
 from slipstream.doctor.hypotheses import search, trial_of
@@ -22,6 +22,7 @@ from slipstream.train.unroll import unroll_forced
 from tests.tiny_engine import CPU, TINY, tiny_target
 from tests.unit.doctor.patients import Pair, answers, copied, examined, make_pair, tensor, with_ids
 
+pytestmark = pytest.mark.slow  # ten seconds of training; run with make test-slow
 RIGHT = (2, 4, 5)  # the default of 8 layers
 
 
@@ -32,7 +33,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
 
 def patient_of(pair: Pair, folder: Path | None = None):
     files = open_draft(folder or pair.folder)
-    return load_patient(files, pair.target, declared_layers(files, TINY, CaptureConvention.AUTO))
+    layers = declared_layers(files, TINY, CaptureConvention.AUTO)
+    assert layers is not None
+    return load_patient(files, pair.target, layers)
 
 
 def judged(pair: Pair, patient, evidence=None):
@@ -139,6 +142,7 @@ def test_the_accept_length_is_the_trainers_and_so_that_of_serving(pair: Pair) ->
     pair.target.capture(RIGHT)
     drafted = draft_everywhere(patient.draft, pair.target, said, np.arange(len(said)), vocabulary, steps=4)
     theirs = total([walk(said.tokens(i), int(said.prompts_C[i]), drafted[i]) for i in range(len(said))], 4)
+    assert found is not None
     assert found.walk == theirs
     assert theirs.accept_length > 1.3
 
@@ -147,11 +151,14 @@ def test_the_interval_of_a_difference_widens_with_fewer_prompts(pair: Pair) -> N
     patient = patient_of(pair)
     trial = trial_of(patient, pair.evidence)
     one = trial(replace(patient.declared, layers=(3, 5, 6)), False)
-    whole = difference(one, trial(patient.declared, False))
+    right = trial(patient.declared, False)
+    assert one is not None
+    assert right is not None
+    whole = difference(one, right)
     keep = one.prompts_C < 4
     fewer = difference(
         replace(one, losses_C=one.losses_C[keep], prompts_C=one.prompts_C[keep]),
-        replace(one, losses_C=trial(patient.declared, False).losses_C[keep], prompts_C=one.prompts_C[keep]),
+        replace(one, losses_C=right.losses_C[keep], prompts_C=one.prompts_C[keep]),
     )
     assert whole.worse
     assert fewer.high - fewer.low > whole.high - whole.low
@@ -163,8 +170,6 @@ def test_students_t_is_that_of_the_tables(freedom: int, expected: float) -> None
 
 
 def test_what_a_user_knows_better_is_the_declared_wiring(pair: Pair) -> None:
-    from slipstream.doctor.checkup import rewired
-
     known = replace(AS_DECLARED, norm_output=True, map_reading=MapReading.MASK)
     declared = rewired(patient_of(pair), known).declared
     assert (declared.norm_output, declared.map_reading, declared.layers) == (True, MapReading.MASK, RIGHT)
