@@ -141,6 +141,12 @@ class Patient:
         made.rope.to(self.target.embed.weight.device)
         return made.eval()
 
+    @property
+    def has_a_map(self) -> bool:
+        """Whether the checkpoint says what the head's rows mean, in d2t or in t2d."""
+        zeroed = self.declared.map_reading is MapReading.FIRST
+        return not zeroed or MapReading.MASK in self.choices.maps
+
     def map_of(self, wiring: Wiring) -> Tensor:
         """Target ids [V] of the draft's, on its device."""
         return self.choices.maps[wiring.map_reading].to(self.draft.norm.weight.device)

@@ -16,12 +16,13 @@ from slipstream.doctor.finding import Finding, Grade, worst
 from slipstream.doctor.hypotheses import Search, search, trial_of
 from slipstream.doctor.verdict import Outcome, Verdict, judge
 from slipstream.doctor.wiring import Wiring
+from slipstream.draft.settings import checked_layers
 from slipstream.telemetry.clock import Clock, Stopwatch
 from slipstream.text.prompts import PromptEntry
 from slipstream.train.target import OpenTarget, open_target
 
 LONGEST_PROMPT = 256  # tokens, template included
-DEFAULT_PROMPTS, DEFAULT_TOKENS = 16, 32
+DEFAULT_PROMPTS, DEFAULT_TOKENS = 16, 24
 
 
 class Fault(Enum):
@@ -97,14 +98,21 @@ def check_up(
     """Examine everything.
 
     Raises:
-        ValueError: the target or the draft's folder cannot be opened, or no prompt is usable.
+        ValueError: the target or the draft's folder cannot be opened, no prompt is usable, or the layers that are said
+            to be known are none.
     """
     with Stopwatch(clock or Clock()) as watch:
         on_stage("loading")
         environment, files = look_around(asked.device), open_draft(asked.draft)
         target = open_target(asked.model, device=asked.device, dtype=asked.dtype)
+        if asked.wiring.layers is not None:
+            checked_layers(asked.wiring.layers, target.model.config.num_layers)
         found = compatibility(
-            files, target.model.config, convention=asked.convention, has_template=target.template is not None
+            files,
+            target.model.config,
+            convention=asked.convention,
+            has_template=target.template is not None,
+            known=asked.wiring,
         )
         wiring = _examine(asked, files, target, on_stage)
     return Checkup(
@@ -118,9 +126,12 @@ def _examine(asked: Asked, files: DraftFiles, target: OpenTarget, on_stage: Call
     if layers is None:
         return _unexamined("its layer ids name no states; pass --draft-layers")
     try:
-        patient = rewired(load_patient(files, target.model, layers), asked.wiring)
+        loaded = load_patient(files, target.model, layers)
     except ValueError as error:
         return _unexamined(str(error))
+    patient = rewired(loaded, asked.wiring)
+    if patient.declared.map_reading is MapReading.FIRST is not asked.wiring.map_reading and not loaded.has_a_map:
+        return _unexamined("its vocabulary map is lost (see d2t), so nothing that it says can be read")
     prompts = chosen_prompts(asked.entries, target, count=asked.num_prompts, longest=LONGEST_PROMPT)
     evidence = gather(target.model, prompts, max_tokens=asked.max_tokens, stop_ids=target.stop_ids, on_stage=on_stage)
     patient, evidence = plant(patient, evidence, asked.fault)
@@ -135,7 +146,7 @@ def _examine(asked: Asked, files: DraftFiles, target: OpenTarget, on_stage: Call
 
 
 def _unexamined(reason: str) -> Examined:
-    says = f"the wiring was not examined, since the draft cannot be loaded: {reason}"
+    says = f"the wiring was not examined: {reason}"
     return Examined(verdict=Verdict(outcome=Outcome.UNEXAMINED, says=says))
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import torch
 
-from slipstream.config.draft import CaptureConvention, DraftConfig
+from slipstream.config.draft import AS_DECLARED, CaptureConvention, DraftConfig, DraftWiring, MapReading
 from slipstream.config.model import ModelConfig
-from slipstream.doctor.checkpoint import DraftFiles, declared_layers, settled_config
+from slipstream.doctor.checkpoint import DraftFiles, declared_layers, readable_maps, settled_config
 from slipstream.doctor.finding import Finding, broken, healthy, warning
 from slipstream.draft.names import LEGACY_NORMS
 from slipstream.draft.settings import draft_config
@@ -21,17 +21,25 @@ LAYER_KEY = "eagle_aux_hidden_state_layer_ids"
 
 
 def compatibility(
-    files: DraftFiles, target: ModelConfig, *, convention: CaptureConvention, has_template: bool
+    files: DraftFiles,
+    target: ModelConfig,
+    *,
+    convention: CaptureConvention,
+    has_template: bool,
+    known: DraftWiring = AS_DECLARED,
 ) -> list[Finding]:
-    """Look at everything that can be looked at without running the models."""
+    """Look at everything that can be looked at without running the models.
+
+    known: what a user says is known better than the checkpoint; what it replaces is not complained of.
+    """
     found = [_architecture(target), *_target_widths(files, target)]
-    layers = declared_layers(files, target, convention)
-    found.append(_layers(files, target, layers, convention))
+    layers = known.layers or declared_layers(files, target, convention)
+    found.append(_known_layers(files, target, layers) if known.layers else _layers(files, target, layers, convention))
     try:
         config = settled_config(files, target, layers or tuple(range(1, 1 + _count(files, target))))
     except ValueError as error:
         return [*found, broken("config", f"the draft's config is refused: {error}", ANOTHER), _template(has_template)]
-    found += [*_shapes(files, config), *_norms(files, config), *_vocabulary(files, config)]
+    found += [*_shapes(files, config), *_norms(files, config), *_vocabulary(files, config, known.map_reading)]
     return [*found, *_positions(files, config, target), *_words(files, target), _template(has_template)]
 
 
@@ -87,6 +95,15 @@ def _layers(
     return healthy(name, f"after {list(layers)} layers, as config.json says")
 
 
+def _known_layers(files: DraftFiles, target: ModelConfig, layers: tuple[int, ...] | None) -> Finding:
+    """What --draft-layers says."""
+    name, count = "capture layers", _count(files, target)
+    named = "--draft-layers " + ",".join(map(str, layers or ()))
+    if layers is None or len(layers) != count:
+        return broken(name, f"{named} does not name {count} layers, which is what fc reads", "name as many as fc reads")
+    return healthy(name, f"after {list(layers)} layers, as --draft-layers says")
+
+
 def _shapes(files: DraftFiles, config: DraftConfig) -> Iterator[Finding]:
     fc = files.shape("fc.weight")
     wanted = (config.body.hidden_size, config.feature_size)
@@ -119,7 +136,7 @@ def _norms(files: DraftFiles, config: DraftConfig) -> Iterator[Finding]:
         yield healthy("norm flags", f"{on or 'none'} set, and the checkpoint has what belongs to them")
 
 
-def _vocabulary(files: DraftFiles, config: DraftConfig) -> Iterator[Finding]:
+def _vocabulary(files: DraftFiles, config: DraftConfig, reading: MapReading) -> Iterator[Finding]:
     vocab_size, count, head = config.body.vocab_size, config.draft_vocab_size, files.shape("lm_head.weight")
     if head is not None and head[0] != count:
         yield broken("head", f"lm_head has {head[0]} rows but draft_vocab_size is {count}", AGAIN)
@@ -127,7 +144,13 @@ def _vocabulary(files: DraftFiles, config: DraftConfig) -> Iterator[Finding]:
         yield broken("head", "the head is pruned and the checkpoint has none", AGAIN)
     else:
         yield healthy("head", f"{count} of the target's {vocab_size} tokens" if config.pruned else "all tokens")
-    yield _map(files, config)
+    if reading is MapReading.OFFSETS:
+        yield _map(files, config)
+    elif reading in readable_maps(files, config):
+        yield healthy("d2t", f"read as --draft-d2t {reading.value} says")
+    else:
+        says = f"--draft-d2t {reading.value} leads to no ids inside the target's vocabulary"
+        yield broken("d2t", says, "leave it out to see what does")
 
 
 def _map(files: DraftFiles, config: DraftConfig) -> Finding:

@@ -82,6 +82,7 @@ def test_each_mistake_with_the_vocabulary_map_is_named(pair: Pair, tmp_path: Pat
     ids = d2t + torch.arange(len(d2t))
     zeroed = examined(pair, copied(pair.folder, tmp_path / "zeroed", tensors={"d2t": torch.zeros_like(d2t)}))
     assert [(each.name, each.slipstream) for each in zeroed.causes] == [("d2t zeroed", "--draft-d2t mask")]
+    assert not patient_of(pair, copied(tmp_path / "zeroed", tmp_path / "lost", tensors={"t2d": None})).has_a_map
     missing = examined(pair, copied(pair.folder, tmp_path / "missing", tensors={"d2t": None}))
     assert [each.name for each in missing.causes] == ["d2t zeroed"]
     as_ids = examined(pair, copied(pair.folder, tmp_path / "ids", tensors={"d2t": ids}))
