@@ -1,9 +1,13 @@
 """`slipstream doctor`: the machine, the draft's files and its wiring, verdict first."""
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 
 from slipstream.cli.options import DEFAULT_MODEL
@@ -11,6 +15,7 @@ from slipstream.cli.show import positions, stdout_console, table
 from slipstream.cli.spread import spread
 from slipstream.cli.wiring import WiringOptions
 from slipstream.doctor.checkup import DEFAULT_PROMPTS, DEFAULT_TOKENS, Asked, Checkup, Fault, check_up
+from slipstream.doctor.environment import num_cores
 from slipstream.doctor.finding import Finding, Grade
 from slipstream.doctor.hypotheses import Row
 from slipstream.doctor.report import DEFINITIONS, all_rows, checkup_row
@@ -60,10 +65,22 @@ def check(
         wiring=wiring.wiring(),
         fault=plant,
     )
-    with progress("Examining", None, quiet=as_json) as meter:
+    with progress("Examining", None, quiet=as_json) as meter, few_threads_if_busy(num_cores()):
         found = check_up(asked, on_stage=meter.note)
     print(json.dumps(checkup_row(found))) if as_json else print_checkup(found)
     raise typer.Exit(found.grade.exit_code)
+
+
+@contextmanager
+def few_threads_if_busy(cores: int) -> Iterator[None]:
+    """One thread where others keep the cores busy: threads that wait for a displaced one cost several times as much."""
+    before, load = torch.get_num_threads(), os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    if load > cores / 2:
+        torch.set_num_threads(max(1, min(before, cores - int(load))))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def print_checkup(found: Checkup) -> None:

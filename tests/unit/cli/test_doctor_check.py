@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from slipstream.cli.doctor_check import few_threads_if_busy
 from slipstream.doctor.lossless import DEFINITIONS as LOSSLESS_DEFINITIONS
 from slipstream.doctor.report import DEFINITIONS
 from tests.unit.cli.world import Cli, World
@@ -94,6 +95,19 @@ def test_the_group_lists_its_verbs(cli: Cli) -> None:
 
 def paths(world: World) -> tuple[str, ...]:
     return ("--model", world.model, "--draft", world.draft, "--prompts", world.prompts)
+
+
+@pytest.mark.parametrize(("load", "cores", "expected"), [(0.2, 4, 4), (3.4, 4, 1), (9.0, 4, 1), (2.5, 4, 2)])
+def test_a_busy_machine_is_examined_with_fewer_threads(
+    monkeypatch: pytest.MonkeyPatch, load: float, cores: int, expected: int
+) -> None:
+    used = [4]
+    monkeypatch.setattr("slipstream.cli.doctor_check.os.getloadavg", lambda: (load, 0, 0))
+    monkeypatch.setattr("slipstream.cli.doctor_check.torch.get_num_threads", lambda: used[-1])
+    monkeypatch.setattr("slipstream.cli.doctor_check.torch.set_num_threads", used.append)
+    with few_threads_if_busy(cores):
+        assert used[-1] == expected
+    assert used[-1] == 4
 
 
 LOSSLESS = ("--max-tokens", "12", "--chain", "2", "--tree", "2x2", "--seed", "3")
