@@ -49,6 +49,17 @@ class NoStops:
         return False
 
 
+class StopAfter:
+    """A matcher whose stop string is completed by the n-th token."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def push(self, token_id: int) -> bool:
+        self.left -= 1
+        return self.left == 0
+
+
 def tiny_target(config: ModelConfig = TINY, *, seed: int = 0, scale: float = 3.0) -> Decoder:
     target = dummy_target(config, device=CPU, dtype=torch.float32, max_position=config.max_position, seed=seed)
     for name, parameter in target.named_parameters():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from slipstream.bench.delays import parse_delays
-from slipstream.bench.profile import Profiled, ProfilePlan, Profiler
+from slipstream.bench.profile import Profiled, ProfilePlan
 from slipstream.bench.profile_sums import p90, stage_rows, typical, wall_ms
 from slipstream.bench.shapes import full_shape
 from slipstream.bench.spans import ACCEPT, EXTEND, HOST, VERIFY
@@ -16,7 +16,7 @@ from slipstream.config.speculation import speculation
 from slipstream.engine.executor import RankExecutor
 from slipstream.engine.group import open_executor
 from slipstream.flow.orders import LoadTarget, PlaceDraft
-from slipstream.telemetry.clock import Clock
+from tests.unit.bench.profiled import split
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -48,10 +48,6 @@ def plan(*, graphs: bool, inject: str | None = None) -> ProfilePlan:
         graphs=graphs,
         delays=parse_delays(inject),
     )
-
-
-def split(executor: RankExecutor, wanted: ProfilePlan) -> Profiled:
-    return Profiler(executor, wanted, clock=Clock(), on_run=lambda what: None).split()
 
 
 def stages_ms(found: Profiled, wanted: ProfilePlan) -> dict[str, float]:

@@ -232,12 +232,7 @@ def _settings(executor: RankExecutor, sweep: LatencySweep, subject: Subject, tp:
 
 def _measured(executor: RankExecutor, sweep: LatencySweep) -> LatencyFound:
     with progress("Timing", sweep.num_points, unit="points") as meter:
-
-        def on_point(what: str) -> None:
-            meter.note(what)
-            meter.advance()
-
-        return measure(executor, sweep, clock=Clock(), on_point=on_point)
+        return measure(executor, sweep, clock=Clock(), on_point=meter.done)
 
 
 def _set_beside(rows: list[dict[str, Any]], earlier: dict[tuple[Any, ...], Row], baseline: Path | None) -> None:

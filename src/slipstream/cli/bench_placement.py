@@ -138,12 +138,7 @@ def _load_order(models: Models, sweep: Sweep, device: str) -> LoadTarget:
 
 def _swept(executor: RankExecutor, sweep: Sweep) -> Found:
     with progress("Timing", sweep.num_points, unit="points") as meter:
-
-        def on_point(what: str) -> None:
-            meter.note(what)
-            meter.advance()
-
-        return measure(executor, sweep, clock=Clock(), on_point=on_point)
+        return measure(executor, sweep, clock=Clock(), on_point=meter.done)
 
 
 def _let_choose(executor: RankExecutor, sweep: Sweep, tp: int, starts: int) -> list[str]:

@@ -70,12 +70,7 @@ def profile(
 
 def _profiled(opened: Opened, plan: ProfilePlan) -> Profiled:
     with progress("Timing", plan.num_runs, unit="runs") as meter:
-
-        def on_run(what: str) -> None:
-            meter.note(what)
-            meter.advance()
-
-        return Profiler(opened.executor, plan, clock=Clock(), on_run=on_run).run()
+        return Profiler(opened.executor, plan, clock=Clock(), on_run=meter.done).run()
 
 
 def _about(opened: Opened, plan: ProfilePlan, ranks: int, delay_us: float) -> dict[str, Any]:

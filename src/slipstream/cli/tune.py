@@ -183,12 +183,7 @@ def _searched(executor: RankExecutor, search: Search, journal: Journal) -> Tuned
     timed = len(search.batches) * (1 + len(search.shapes) * len(search.placements))
     confirmed = len(search.batches) * search.rounds * (CONFIRMED + 2)
     with progress("Tuning", families + timed + confirmed, unit="measurements at most") as meter:
-
-        def on_work(what: str) -> None:
-            meter.note(what)
-            meter.advance()
-
-        return Tuner(executor, search, journal, clock=Clock(), on_work=on_work).run()
+        return Tuner(executor, search, journal, clock=Clock(), on_work=meter.done).run()
 
 
 def _draw(path: Path, rows: list[dict[str, Any]], *, title: str, wanted: bool) -> None:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from slipstream.config.speculation import PLAIN, Speculation
+from slipstream.flow.batch import bucket
 
 RECENT = 1 / 16  # weight of a new cycle
 
@@ -20,17 +21,12 @@ class CostGauge:
         """Count a batch's cycle."""
         self.cycle_s += seconds
         self.batches += 1
-        key = (rounded(num_rows), shape)
+        key = (bucket(num_rows), shape)
         before = self._recent_s.get(key, seconds)
         self._recent_s[key] = before + RECENT * (seconds - before)
 
     def cycle_ratio(self, shape: Speculation) -> dict[int, float]:
-        """R, a cycle's time over a plain step's, of the batches for which both were seen; by rounded size."""
+        """R, a cycle's time over a plain step's, of the batches for which both were seen; by bucket."""
         plain = {size: seconds for (size, seen), seconds in self._recent_s.items() if seen == PLAIN}
         cycle = {size: seconds for (size, seen), seconds in self._recent_s.items() if seen == shape}
         return {size: cycle[size] / plain[size] for size in sorted(cycle) if plain.get(size)}
-
-
-def rounded(num_rows: int) -> int:
-    """A batch's size, up to a power of two."""
-    return 1 << (num_rows - 1).bit_length()

@@ -7,6 +7,11 @@ from slipstream.config.speculation import Speculation
 from slipstream.flow.request import RequestId
 
 
+def bucket(count: int) -> int:
+    """The size under which a batch is captured and its cost is kept: the lowest power of two that is no less."""
+    return 1 << (count - 1).bit_length()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """One running request in a cycle."""

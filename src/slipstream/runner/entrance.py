@@ -13,13 +13,14 @@ from torch import Tensor
 
 from slipstream.attention.pool import KVPool, slot_run
 from slipstream.attention.rows import attend_spans
+from slipstream.attention.tree import TokenTree
 from slipstream.draft.drafter import Drafter, Pending
 from slipstream.flow.output import Run
 from slipstream.flow.prefill import Chunk, Entry
 from slipstream.models.decoder import Decoder, Hidden
 from slipstream.runner.inputs import Resident
 from slipstream.runner.keeping import PageFeatures
-from slipstream.runner.masking import MaskMaker, MasksToCome, no_masks
+from slipstream.runner.masking import MaskMaker, MasksToCome
 from slipstream.runner.roots import find_roots, last_rows
 
 
@@ -65,12 +66,13 @@ class Entrance:
         )
         spans = [(chunk.start, chunk.stop) for chunk in chunks]
         ending = [place for place, chunk in enumerate(chunks) if chunk.stop == len(_context(residents[place]))]
-        masks = self._masks([residents[place] for place in ending])
+        tree = last_rows([_entry(residents[place]) for place in ending], self.pool.device)
+        masks = self.masker.start(tree, [residents[place].automaton for place in ending], self.pool.device)
         hidden = self.target(tokens_T, attend_spans(self.pool, [each.run for each in residents], spans))
         if self.drafter is not None and hidden.features_TF is not None:
             self._extend(self.drafter, chunks, residents, hidden.features_TF)
         firsts: list[Run | None] = [None] * len(chunks)
-        for place, token in zip(ending, self._roots(hidden, chunks, residents, ending, masks), strict=True):
+        for place, token in zip(ending, self._roots(hidden, chunks, residents, ending, tree, masks), strict=True):
             firsts[place] = token
         return tuple(firsts)
 
@@ -94,19 +96,13 @@ class Entrance:
         if pending:
             drafter.extend(pending, runs)
 
-    def _masks(self, residents: Sequence[Resident]) -> MasksToCome:
-        """Of contexts that end in this forward, made while it runs."""
-        if not residents:
-            return no_masks
-        tree = last_rows([_entry(each) for each in residents], self.pool.device)
-        return self.masker.start(tree, [each.automaton for each in residents], self.pool.device)
-
     def _roots(
         self,
         hidden: Hidden,
         chunks: Sequence[Chunk],
         residents: Sequence[Resident],
         ending: Sequence[int],
+        tree: TokenTree,
         masks: MasksToCome,
     ) -> list[Run | None]:
         """The token after each context that ended: as it was, or drawn, which is returned then."""
@@ -116,7 +112,7 @@ class Entrance:
         last_S = (lengths.cumsum(0) - 1)[list(ending)].to(hidden.final_TD.device)
         entries = [_entry(residents[place]) for place in ending]
         logits_SV = self.target.logits(hidden.final_TD[last_S])
-        found = find_roots(entries, last_rows(entries, logits_SV.device), logits_SV, self.target.shard, masks())
+        found = find_roots(entries, tree, logits_SV, self.target.shard, masks())
         roots = found.tokens_S.tolist()  # sync: the host decides whether a first token ends its answer
         runs: list[Run | None] = []
         for index, (place, entry) in enumerate(zip(ending, entries, strict=True)):

@@ -18,7 +18,7 @@ from slipstream.attention.tree import chain
 from slipstream.config.speculation import MAX_STEPS
 from slipstream.draft.placement import hand_round
 from slipstream.draft.static import static_chain, static_extend
-from slipstream.flow.batch import Batch
+from slipstream.flow.batch import Batch, bucket
 from slipstream.flow.output import Run
 from slipstream.parallel.stamps import Stage
 from slipstream.runner.cycle import Cycle, run_of
@@ -50,7 +50,7 @@ class GraphedCycle:
         self.room: WaitingRoom | None = None
         if cycle.drafter is not None:
             self.room = WaitingRoom(
-                num_places=1 << (max_batch - 1).bit_length(),
+                num_places=bucket(max_batch),
                 num_rows=max(cycle.feature_ring, MAX_STEPS + 1),
                 feature_size=cycle.drafter.draft.model.config.feature_size,
                 like=cycle.target.norm.weight,

@@ -64,7 +64,7 @@ class MaskMaker:
 
 def forced_tokens(automata: Sequence[Automaton | None], steps: int) -> list[list[int]]:
     """For each request the tokens that its grammar forces after its root, `steps` at most."""
-    return [[] if each is None else each.forced()[:steps] for each in automata]
+    return [[] if each is None or not steps else each.forced()[:steps] for each in automata]
 
 
 def padded(forced: Sequence[Sequence[int]], steps: int, device: torch.device) -> Tensor | None:

@@ -30,7 +30,8 @@ class Roots(NamedTuple):
 
 def last_rows(entries: Sequence[Entry], device: torch.device) -> TokenTree:
     """A tree of one row for each context: its last token."""
-    return chain(torch.tensor([[entry.context[-1]] for entry in entries], device=device))
+    tokens_S = torch.tensor([entry.context[-1] for entry in entries], dtype=torch.int64, device=device)
+    return chain(tokens_S[:, None])
 
 
 def find_roots(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from slipstream.attention.static import SCRATCH_SLOT
-from slipstream.flow.batch import Batch, Row
+from slipstream.flow.batch import Batch, Row, bucket
 from slipstream.kernels.reference import KEY_BLOCK
 from slipstream.runner.inputs import Resident
 
@@ -37,9 +37,7 @@ def shape_of(batch: Batch) -> CycleShape:
     steps = batch.speculation.steps
     num_keys = max(row.root_position for row in batch.rows) + steps + 1
     blocks = -(-num_keys // KEY_BLOCK)
-    return CycleShape(
-        num_places=_power_of_two(len(batch.rows)), num_keys=_power_of_two(blocks) * KEY_BLOCK, steps=steps
-    )
+    return CycleShape(num_places=bucket(len(batch.rows)), num_keys=bucket(blocks) * KEY_BLOCK, steps=steps)
 
 
 @dataclass(slots=True)
@@ -108,8 +106,3 @@ class Statics:
     def taken_S(self) -> Tensor:
         """1 where a place is taken, 0 where it is spare."""
         return self.fields[5]
-
-
-def _power_of_two(count: int) -> int:
-    """The lowest power of two that is no less."""
-    return 1 << (count - 1).bit_length()

@@ -25,6 +25,11 @@ class Meter:
     def note(self, text: str) -> None:
         self._bar.update(self._task, note=text)
 
+    def done(self, what: str) -> None:
+        """One more piece of work is done, and this was it."""
+        self.note(what)
+        self.advance()
+
 
 @contextmanager
 def progress(description: str, total: float | None, *, unit: str = "", quiet: bool = False) -> Iterator[Meter]:

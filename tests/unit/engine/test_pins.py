@@ -12,8 +12,10 @@ from slipstream.flow.output import Answer
 from slipstream.flow.request import Request
 from slipstream.schedule.scheduler import most_entries
 from slipstream.telemetry.clock import Clock
-from tests.fake_executor import FakeExecutor, answer_alone
+from tests.fake_executor import FakeExecutor
 from tests.tiny_engine import NoStops
+from tests.to_the_end import alone, put
+from tests.to_the_end import finish as run_to_the_end
 
 SYSTEM, OTHER = tuple(range(16)), tuple(range(40, 52))
 
@@ -28,20 +30,8 @@ def ask(number: int, prompt: tuple[int, ...], *, max_tokens: int = 20) -> Reques
 
 
 def finish(engine: Engine, *requests: Request) -> dict[int, Answer]:
-    """All answers; every page's place is checked after every step."""
-    for request in requests:
-        engine.add(request, Ending(stop_ids=(), matcher=NoStops()))
-    answers: dict[int, Answer] = {}
-    for _ in range(3000):
-        if not engine.busy:
-            return answers
-        answers |= {news.request: news.answer for news in engine.step() if news.answer is not None}
-        engine.pages.check([state.pages for state in engine.running.values()])
-    raise AssertionError("requests get nowhere")
-
-
-def alone(request: Request) -> tuple[int, ...]:
-    return answer_alone(request, stop_ids=frozenset(), matcher=NoStops(), max_len=256)[0]
+    put(engine, *requests)
+    return run_to_the_end(engine, most_steps=3000)
 
 
 def pinned_engine(**sizes: int) -> Engine:

@@ -10,13 +10,14 @@ from slipstream.cache.table import PageTable
 from slipstream.config.engine import EngineConfig
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import Speculation, speculation
-from slipstream.engine.engine import Ending, Engine
+from slipstream.engine.engine import Engine
 from slipstream.flow.output import Answer, FinishReason
 from slipstream.flow.request import Request
 from slipstream.schedule import scheduler
 from slipstream.telemetry.clock import Clock, ManualClock
-from tests.fake_executor import FakeExecutor, answer_alone
-from tests.tiny_engine import NoStops, some_prompts, tiny_engine
+from tests.fake_executor import FakeExecutor
+from tests.tiny_engine import some_prompts, tiny_engine
+from tests.to_the_end import alone, finish, put
 
 SHAPES = [speculation(0), speculation(3), speculation(3, 2, 6)]
 PARAMS = [SamplingParams(max_tokens=40), SamplingParams(max_tokens=40, temperature=0.9, top_p=0.95)]
@@ -31,26 +32,6 @@ def fake_engine(shape: Speculation | None = None, **sizes: int) -> Engine:
 def ask(number: int, *, prompt: Sequence[int] = (), params: SamplingParams = GREEDY, **more: int | None) -> Request:
     prompt = tuple(prompt or ((7 * number + place) % 60 for place in range(9)))
     return Request(id=number, prompt=prompt, params=params, seed=number, **more)
-
-
-def put(engine: Engine, *requests: Request) -> None:
-    for request in requests:
-        engine.add(request, Ending(stop_ids=(), matcher=NoStops()))
-
-
-def finish(engine: Engine) -> dict[int, Answer]:
-    """All answers, with every page's place checked after every step."""
-    answers: dict[int, Answer] = {}
-    for _ in range(5000):
-        if not engine.busy:
-            return answers
-        answers |= {news.request: news.answer for news in engine.step() if news.answer is not None}
-        engine.pages.check([state.pages for state in engine.running.values()])
-    raise AssertionError("requests get nowhere")
-
-
-def alone(request: Request) -> tuple[int, ...]:
-    return answer_alone(request, stop_ids=frozenset(), matcher=NoStops(), max_len=256)[0]
 
 
 @pytest.fixture

@@ -11,21 +11,10 @@ from slipstream.engine.engine import Ending
 from slipstream.flow.output import Answer, FinishReason
 from slipstream.flow.request import Request
 from slipstream.verify.finish import Matcher
-from tests.tiny_engine import NoStops, some_prompts, tiny_engine
+from tests.tiny_engine import NoStops, StopAfter, some_prompts, tiny_engine
 
 SHAPES = {"chain": speculation(4), "tree": speculation(3, 3, 9)}
 GREEDY = SamplingParams(max_tokens=40, logprobs=1)
-
-
-class StopAfter:
-    """A matcher whose stop string the n-th token completes."""
-
-    def __init__(self, count: int) -> None:
-        self.left = count
-
-    def push(self, token_id: int) -> bool:
-        self.left -= 1
-        return self.left == 0
 
 
 def answer(

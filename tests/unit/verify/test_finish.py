@@ -2,18 +2,7 @@
 
 from slipstream.flow.output import FinishReason
 from slipstream.verify.finish import trim
-
-
-class StopAfter:
-    """A matcher whose stop string is completed by the n-th token."""
-
-    def __init__(self, count: int) -> None:
-        self.left = count
-
-    def push(self, token_id: int) -> bool:
-        self.left -= 1
-        return self.left == 0
-
+from tests.tiny_engine import StopAfter
 
 NEVER = 10**9
 
