@@ -48,7 +48,7 @@ def search(llm: LLM) -> Search:
         batches=(BATCH,),
         task=Task(prompts=ids, params=SamplingParams(max_tokens=MAX_TOKENS), stop_ids=eos),
         vocab_size=llm.model_config.vocab_size,
-        cycles=8,
+        cycles=16,
         warm_up=2,
         rounds=ROUNDS,
         least_noise=0.01,

@@ -13,6 +13,16 @@ from slipstream.kernels.reference import rotate_halves
 class Normalise(Protocol):
     """A norm over the last dimension."""
 
+    @property
+    def weight(self) -> Tensor:
+        """Its factors."""
+        ...
+
+    @property
+    def eps(self) -> float:
+        """Added to the mean square."""
+        ...
+
     def __call__(self, x: Tensor, /) -> Tensor:
         """Normalise x."""
         ...
@@ -45,12 +55,26 @@ class RopeTable(Protocol):
         """[T, 1, K/2] cosines and sines."""
         ...
 
+    @property
+    def tables(self) -> tuple[Tensor, Tensor]:
+        """The whole tables, fp32 [P, K/2] each."""
+        ...
+
 
 class Attend(Protocol):
     """Everything between the merged projection and the output projection: q/k norm, RoPE, KV store, attention."""
 
     def __call__(self, layer: AttentionShape, qkv_TC: Tensor, rope: RopeTable) -> Tensor:
         """Return [T, H * K]."""
+        ...
+
+
+class RowsAttend(Attend, Protocol):
+    """A backend that knows where its rows stand."""
+
+    @property
+    def positions_T(self) -> Tensor:
+        """Of each row, [T]."""
         ...
 
 

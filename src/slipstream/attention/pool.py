@@ -35,7 +35,10 @@ class KVPool:
         head_dim: int,
         dtype: torch.dtype,
         device: torch.device,
+        pdl: bool | None = None,
     ) -> None:
+        """pdl: have our kernels attend, and start before the one in front has ended; None: torch attends."""
+        self.pdl = pdl
         # Whole blocks of keys are read past a request's end (masked), so a block of zeros follows the last page.
         shape = (num_layers, num_pages * page_size + KEY_BLOCK, num_kv_heads, head_dim)
         self.keys = zeros_on_demand(shape, dtype, device)

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from slipstream.bench.kernel_checks import error_of, expect
 from slipstream.bench.kernel_timing import Record, graph_ms
-from slipstream.kernels.paged import Keys, paged_attention
+from slipstream.kernels.keys import Keys
+from slipstream.kernels.paged import paged_attention
 from slipstream.kernels.twins import NO_KEY, attention_twin, keys_of_row
 
 PAGE = 16

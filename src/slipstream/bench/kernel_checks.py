@@ -12,14 +12,17 @@ import torch
 from torch import Tensor
 
 from slipstream.bench.kernel_timing import Record
-from slipstream.kernels.head import Draws, choose_tokens
+from slipstream.kernels.draws import Draws
+from slipstream.kernels.head import choose_tokens
+from slipstream.kernels.keys import Keys
 from slipstream.kernels.norms import add_norm, add_squares
 from slipstream.kernels.plans import NARROWEST, Plan, Workspace, default_plan
 from slipstream.kernels.qkv import rotate_and_store
 from slipstream.kernels.skinny import Norm, skinny_linear
 from slipstream.kernels.twins import choose_twin, linear_twin, rotate_and_store_twin, squares_twin
 
-ROW_COUNTS = (1, 2, 3, 4, 6, 7, 8, 16, 17, 33, 64)
+ROW_COUNTS = (1, 2, 3, 4, 6, 7, 8, 16, 17, 33, 64, 65, 200, 600)
+ALL_ROWS = ROW_COUNTS[-1]
 EPS = 1e-5
 COMPILERS = 12  # threads
 FEW = ("64x128/2", "32x128", "64x128/2 tma")  # plans for large shapes
@@ -57,7 +60,7 @@ def check_linears(record: Record, space: Workspace, shape: tuple[int, int], plan
     """Products of one weight shape by several plans, fused and not, and their invariance; poisoned outputs."""
     num_out, num_in = shape
     w = rows_of(num_out, num_in, scale=num_in**-0.5)
-    x, residual = rows_of(64, num_in), rows_of(64, num_out)
+    x, residual = rows_of(ALL_ROWS, num_in), rows_of(ALL_ROWS, num_out)
     weight, bias = 1 + rows_of(1, num_in, scale=0.1)[0], rows_of(1, num_out)[0]
     squares = add_squares(x)[1]
     for name, plan in {"default": default_plan(num_out, num_in), **plans}.items():
@@ -87,7 +90,7 @@ def check_linears(record: Record, space: Workspace, shape: tuple[int, int], plan
         }
         if plan.block_out < NARROWEST:
             del wanted[fused]
-        together = [(work, count) for work in wanted for count in (1, 17, 64)]
+        together = [(work, count) for work in wanted for count in (1, 17, 64, ALL_ROWS)]
         compile_together(lambda work, count: work(0, count), together)
         for work, twin in wanted.items():
             label = f"{num_out}x{num_in} {name} {work.__name__}"
@@ -103,8 +106,8 @@ def compile_together(work: Callable[..., object], calls: Iterable[tuple[Any, ...
 
 
 def check_rows(record: Record, name: str, work: Callable[[int, int], Tensor], twin: Tensor) -> None:
-    """All 64 rows against the twin, then fewer rows against the 64, bit by bit."""
-    whole = work(0, 64)
+    """All rows against the twin, then fewer rows against all, bit by bit."""
+    whole = work(0, ALL_ROWS)
     error = error_of(whole, twin)
     spans = [(0, count) for count in ROW_COUNTS] + [(8, 8 + count) for count in ROW_COUNTS[:-1]]
     changed = [(begin, end) for begin, end in spans if not torch.equal(work(begin, end), whole[begin:end])]
@@ -159,10 +162,10 @@ def check_qkv(record: Record, *, num_heads: int, num_kv_heads: int, width: int) 
         pools = [
             [torch.zeros(256, num_kv_heads, width, device="cuda", dtype=torch.bfloat16) for _ in "kv"] for _ in "ab"
         ]
-        arguments = (qkv, positions, slots, tables)
+        keys = Keys(pages=slots[:, None], page=1, newest=positions[:, None], most=600, writes=0 * slots[:, None])
         options = {"num_heads": num_heads, "norms_K": each, "eps": EPS}
-        found = rotate_and_store(*arguments, (pools[0][0], pools[0][1]), **options)
-        wanted = rotate_and_store_twin(*arguments, (pools[1][0], pools[1][1]), **options)
+        found = rotate_and_store(qkv, keys, tables, (pools[0][0], pools[0][1]), **options)
+        wanted = rotate_and_store_twin(qkv, positions, slots, tables, (pools[1][0], pools[1][1]), **options)
         name = f"qkv {num_heads}/{num_kv_heads}x{width} {'with norms' if each else 'plain'}"
         expect(record, f"{name}: queries", error_of(found, wanted), 1e-2)
         expect(record, f"{name}: keys", error_of(pools[0][0], pools[1][0]), 1e-2)

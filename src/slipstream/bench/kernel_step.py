@@ -14,8 +14,9 @@ from slipstream.bench.kernel_attention import PAGE, pool_of, scattered_pages
 from slipstream.bench.kernel_checks import EPS, rows_of
 from slipstream.config.model import ModelConfig
 from slipstream.kernels.head import choose_tokens
+from slipstream.kernels.keys import Keys
 from slipstream.kernels.norms import add_squares
-from slipstream.kernels.paged import Keys, paged_attention
+from slipstream.kernels.paged import paged_attention
 from slipstream.kernels.plans import Plan, Workspace
 from slipstream.kernels.qkv import rotate_and_store
 from slipstream.kernels.skinny import Norm, skinny_linear
@@ -105,8 +106,6 @@ def whole_step(
     num_slots = (int(keys.pages.max()) + 1) * keys.page
     pools = [pool_of(num_slots, num_kv_heads, model.head_dim) for _ in weights.layers]
     stream = rows_of(keys.newest.numel(), model.hidden_size)
-    positions = keys.newest.flatten()
-    slots = (keys.pages.gather(1, keys.newest // keys.page) * keys.page + keys.newest % keys.page).flatten()
     table = torch.randn(32_768, model.head_dim // 2, device="cuda")
 
     def work() -> Tensor:
@@ -114,8 +113,8 @@ def whole_step(
         for layer, pool in zip(weights.layers, pools, strict=True):
             norm = Norm(weight=weights.norm, squares=squares, eps=EPS)
             qkv = skinny_linear(x, layer["qkv"], space=space, plan=plans["qkv"], norm=norm, pdl=pdl)
-            queries = rotate_and_store(qkv, positions, slots, (table, table), pool, num_heads=num_heads, pdl=pdl)
-            mixed = paged_attention(queries, *pool, keys, pdl=pdl).view(len(positions), -1)
+            queries = rotate_and_store(qkv, keys, (table, table), pool, num_heads=num_heads, pdl=pdl)
+            mixed = paged_attention(queries, *pool, keys, pdl=pdl).view(len(stream), -1)
             x, squares = _added(x, mixed, layer["o"], plans["o"], space, pdl=pdl)
             norm = Norm(weight=weights.norm, squares=squares, eps=EPS)
             inner = skinny_linear(

@@ -1,4 +1,4 @@
-"""The search for a plan of each weight shape: a bounded list of cuts, then depth, warps and prefetch of the best.
+"""The search for a plan of each weight shape: a bounded list of cuts, then depth and warps of the best.
 
 The split decides bits, so a shape gets one plan for every row count: the one with the lowest time at 4 rows.
 """
@@ -40,7 +40,7 @@ def candidates(num_out: int, num_in: int, *, kind: str) -> list[Plan]:
 
 
 def variations(plan: Plan, *, kind: str) -> list[Plan]:
-    """Depths, warps and prefetches of one cut; all of them keep its bits."""
+    """Depths and warps of one cut; all of them keep its bits."""
     stage = (plan.block_out * (2 if kind == "gate_up" else 1) + 16) * plan.block_in * 2
     depths = [
         plan.stages + more
@@ -75,8 +75,6 @@ def tune_shape(record: Record, kind: str, shape: tuple[int, int], space: Workspa
     best = sorted(times, key=times.__getitem__)[:3]
     measure([more for plan in best for more in variations(plan, kind=kind)])
     best = sorted(times, key=times.__getitem__)
-    measure([replace(best[0], prefetch=512), replace(best[0], prefetch=2048)])
-    best = sorted(times, key=times.__getitem__)
     num_bytes = shape[0] * shape[1] * 2
     for plan in best[:4]:
         record.rate(f"{kind} {shape[0]}x{shape[1]} {brief(plan)}", times[plan], num_bytes, plan=str(plan))
@@ -109,5 +107,5 @@ def report_rows(record: Record, kind: str, weights: list[Tensor], plan: Plan, sp
 
 def brief(plan: Plan) -> str:
     """A plan in a few letters."""
-    extras = f"{' tma' if plan.tma else ''}{f' pre{plan.prefetch}' if plan.prefetch else ''}"
-    return f"{plan.block_out}x{plan.block_in}/{plan.split} s{plan.stages} w{plan.warps}{extras}"
+    tma = " tma" if plan.tma else ""
+    return f"{plan.block_out}x{plan.block_in}/{plan.split} s{plan.stages} w{plan.warps}{tma}"

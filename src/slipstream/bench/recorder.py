@@ -7,6 +7,7 @@ again at every replay (an external event), so that nothing waits and graphs stay
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,10 +15,14 @@ from torch.utils.hooks import RemovableHandle
 
 from slipstream.bench.delays import Brake
 from slipstream.bench.spans import ACCEPT, EXTEND, HOST, VERIFY, Call, CycleTimes, label_at, spans_between, step_label
+from slipstream.bench.watched import WatchedProducts
 from slipstream.config.speculation import Speculation
+from slipstream.draft.eagle3 import Eagle3Draft
 from slipstream.engine.executor import Ordering, RankExecutor
 from slipstream.flow.batch import Batch
 from slipstream.flow.orders import MakePools
+from slipstream.layers.products import Products
+from slipstream.models.decoder import Decoder
 from slipstream.parallel.stamps import Stage
 from slipstream.runner.cycle import Marks
 from slipstream.runner.worker import Worker
@@ -61,6 +66,7 @@ class Recorder:
         self._live, self._replayed, self._capture = _Tape(), _Tape(), _Tape()
         self._num_steps, self._began_calls = 0, []
         self._handles: list[RemovableHandle] = []
+        self._watched: list[tuple[Decoder | Eagle3Draft, Products]] = []
         self._engine_s = self._entered_s = self._left_s = time.perf_counter()
         self._end: Moment | None = None
 
@@ -96,19 +102,30 @@ class Recorder:
         self._replayed, cycle, delays = _Tape(), worker.cycle, self._brake.delays
         self._inner, cycle.stamps, cycle.on_enter = cycle.stamps, self, self.enter
         self._handles.append(cycle.target.register_forward_pre_hook(self._brake.before(delays.verify)))
-        self._handles.append(cycle.target.head.register_forward_hook(lambda *_: self._point(ACCEPT)))
+        target = cycle.target
+        self._watch(target, WatchedProducts(inner=target.products, after={target.head: lambda: self._point(ACCEPT)}))
         if worker.drafter is not None:
             draft = worker.drafter.draft.model
             self._handles.append(draft.register_forward_pre_hook(lambda *_: self._forward_begins()))
             self._handles.append(draft.register_forward_hook(lambda *_: self._forward_ends()))
-            self._handles.append(draft.fc.register_forward_pre_hook(self._brake.before(delays.extend)))
-            self._handles.append(draft.head.register_forward_pre_hook(self._brake.before(delays.draft)))
+            held = {draft.fc: delays.extend, draft.head: delays.draft}
+            before = {layer: partial(self._brake.hold, ms) for layer, ms in held.items()}
+            self._watch(draft, WatchedProducts(inner=draft.products, before=before))
+        if worker.graphed is not None:
+            worker.graphed.may_run_ahead = False  # a cycle's own work, and the host's beside it
 
     def detach(self) -> None:
         """Take the hooks away."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
+        for model, products in self._watched:
+            model.products = products
+        self._watched.clear()
+
+    def _watch(self, model: Decoder | Eagle3Draft, products: WatchedProducts) -> None:
+        self._watched.append((model, products.inner))
+        model.products = products
 
     def begin(self) -> None:
         """The engine hands a cycle to the rank."""

@@ -17,7 +17,8 @@ from torch import Tensor
 from slipstream.attention.tree import TokenTree
 from slipstream.config.speculation import Speculation
 from slipstream.flow.batch import Batch
-from slipstream.runner.cycle import Cycle, Verified
+from slipstream.runner.cycle import Verified
+from slipstream.runner.worker import Worker
 from slipstream.verify.accept import Accepted
 
 
@@ -68,8 +69,9 @@ def path_ranks(tree: TokenTree, accepted: Accepted, steps: int) -> tuple[Tensor,
 
 
 @contextmanager
-def watching(cycle: Cycle, walks: Walks) -> Iterator[None]:
-    """Let walks see what a cycle accepts while the block runs; cycles that replay a graph are not seen."""
+def watching(worker: Worker, walks: Walks) -> Iterator[None]:
+    """Let walks see what a worker's cycles accept while the block runs, for which they are not captured."""
+    cycle, graphed, worker.graphed = worker.cycle, worker.graphed, None
     inner = cycle.accept
 
     @wraps(inner)
@@ -83,3 +85,4 @@ def watching(cycle: Cycle, walks: Walks) -> Iterator[None]:
         yield
     finally:
         delattr(cycle, "accept")
+        worker.graphed = graphed

@@ -56,7 +56,7 @@ class CareOptions:
     max_tokens: Annotated[int, typer.Option(min=2, help="Longest answer.")] = 64
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0
     seed: Annotated[int, typer.Option(help="Prompt i is sampled with seed + i.")] = 0
-    cycles: Annotated[int, typer.Option(min=4, help="Timed of each shape.")] = 8
+    cycles: Annotated[int, typer.Option(min=4, help="Timed of each shape.")] = 16
     rounds: Annotated[int, typer.Option(min=2, help="Of real runs, in turn with plain decoding.")] = 3
     noise: Annotated[float, typer.Option(min=0, help="Gains up to this are ties, at least.")] = 0.01
 

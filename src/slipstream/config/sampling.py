@@ -77,9 +77,9 @@ class SamplingParams:
         return bool(self.penalised or self.bias or self.bad_words or self.bad_word_ids or self.min_tokens)
 
     @property
-    def plain(self) -> bool:
-        """Whether the argmax of the model's own scores is all that is asked for."""
-        return self.greedy and not self.processed and self.logprobs is None and self.grammar is None
+    def as_scored(self) -> bool:
+        """Whether a token drawn from the model's own scores is all that is asked for."""
+        return not self.processed and self.logprobs is None and self.grammar is None
 
 
 def _check_draw(params: SamplingParams) -> None:

@@ -6,12 +6,13 @@ proposal opens or when the ring is full.
 Shape letters: S requests, k topk, T packed rows, D draft hidden, F feature width, V draft vocabulary.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from slipstream.attention.interface import Attend
 from slipstream.attention.paged import PagedAttend
 from slipstream.attention.pool import KVPool, SlotRun
 from slipstream.attention.rows import attend_spans, attend_trees
@@ -19,9 +20,9 @@ from slipstream.attention.tree import TokenTree, chain
 from slipstream.config.speculation import Speculation
 from slipstream.draft.checkpoint import LoadedDraft
 from slipstream.draft.forced import or_forced, with_forced
-from slipstream.draft.grow import Frontier, best_tree, candidate_scores, first_level, next_level
+from slipstream.draft.grow import best_tree, candidate_scores, first_level, next_level
 from slipstream.verify.distribution import Sampling
-from slipstream.verify.shards import best_children, best_ids
+from slipstream.verify.shards import best_children, best_ids, best_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,36 +84,55 @@ class Drafter:
         device = opening.next_SD.device
         tokens_S = torch.tensor([token for token, _ in roots], device=device)
         positions = [position for _, position in roots]
+        root_S = torch.tensor(positions, device=device)
         if shape.is_chain:
-            return chain(self._chain(opening, runs, tokens_S, positions, shape.steps, sampling, forced_SK))
-        return self._tree(opening, runs, tokens_S, positions, shape, sampling, forced_SK)
 
-    def _chain(
+            def at_step(step: int) -> PagedAttend:
+                return attend_spans(self.pool, runs, [(root + step - 1, root + step) for root in positions], shift=1)
+
+            return chain(self.chain(opening, tokens_S, root_S, shape.steps, sampling, forced_SK, at_step))
+
+        def at_level(level: int, addresses_Sk: Tensor, paths_SkP: Tensor) -> PagedAttend:
+            return attend_trees(
+                self.pool,
+                runs,
+                committed=[position + 1 for position in positions],
+                addresses_SR=addresses_Sk,
+                positions_SR=(root_S[:, None] + level - 1).expand_as(addresses_Sk),
+                paths_SRP=paths_SkP,
+                first=1,
+            )
+
+        return self.tree(opening, tokens_S, root_S, shape, sampling, forced_SK, at_level)
+
+    def chain(
         self,
         opening: Opening,
-        runs: Sequence[SlotRun],
         tokens_S: Tensor,
-        positions: list[int],
+        root_S: Tensor,
         steps: int,
         sampling: Sampling | None,
         forced_SK: Tensor | None,
+        at_step: Callable[[int], Attend],
     ) -> Tensor:
-        """Roots and drafted tokens [S, steps + 1]."""
-        root_S = torch.tensor(positions, device=tokens_S.device)
+        """Roots and drafted tokens [S, steps + 1]; at_step: the backend of a draft step, 1 the first after extend."""
         columns = [tokens_S, or_forced(self.best(opening.normed_SD, sampling, root_S + 1), forced_SK, 0)]
         hidden_SD = opening.next_SD
         for step in range(1, steps):
-            spans = [(root + step - 1, root + step) for root in positions]
-            attend = attend_spans(self.pool, runs, spans, shift=1)
-            hidden = self.draft.model(columns[-1], hidden_SD, attend)
+            hidden = self.draft.model(columns[-1], hidden_SD, at_step(step))
             hidden_SD = hidden.next_TD
             columns.append(or_forced(self.best(hidden.normed_TD, sampling, root_S + step + 1), forced_SK, step))
         return torch.stack(columns, dim=1)
 
     def best(self, normed_SD: Tensor, sampling: Sampling | None, positions_S: Tensor) -> Tensor:
         """The draft's token for each position, as a target id."""
+        model, ids_V = self.draft.model, self.draft.target_ids
+        own_ids_V = ids_V[model.shard.span.start : model.shard.span.stop]
+        draws = None if sampling is None else sampling.draws(positions_S)
+        if (choice := model.products.choose(model.head, normed_SD, draws, own_ids_V)) is not None:
+            return best_of(choice.values, choice.ids, model.shard)
         scores_SV = self._scores(normed_SD, sampling, positions_S)
-        return self.draft.target_ids[best_ids(scores_SV, self.draft.model.shard)]
+        return ids_V[best_ids(scores_SV, model.shard)]
 
     def _scores(self, normed_RD: Tensor, sampling: Sampling | None, positions_R: Tensor) -> Tensor:
         """Scores [R, V / size] of this rank's part of the draft vocabulary."""
@@ -120,58 +140,43 @@ class Drafter:
         own_ids_V = self.draft.target_ids[model.shard.span.start : model.shard.span.stop]
         return candidate_scores(model.logits(normed_RD), sampling, positions_R, own_ids_V)
 
-    def _tree(
+    def tree(
         self,
         opening: Opening,
-        runs: Sequence[SlotRun],
         tokens_S: Tensor,
-        positions: list[int],
+        root_S: Tensor,
         shape: Speculation,
         sampling: Sampling | None,
         forced_SK: Tensor | None,
+        at_level: Callable[[int, Tensor, Tensor], Attend],
     ) -> TokenTree:
+        """Grow a tree below each root.
+
+        at_level: the backend of a level's k rows, given where their entries go and their paths [S, k, P] of addresses.
+        Level l's entries stand at addresses root + 1 + (l - 1) * k onwards; the root's own is committed.
+        """
         model, ids_V, topk = self.draft.model, self.draft.target_ids, shape.topk
-        root_S = torch.tensor(positions, device=tokens_S.device)
+        square = (len(root_S), topk, topk)
         scores_SV = self._scores(opening.normed_SD, sampling, root_S + 1)
         logs_Sk, children_Sk = best_children(scores_SV, topk, model.shard)
         grown, frontier = first_level(*with_forced(logs_Sk, ids_V[children_Sk], forced_SK, 0))
         repeated = None if sampling is None else sampling.repeat(topk)
         hidden_SkD = opening.next_SD[:, None].expand(-1, topk, -1)
-        paths_SkP = root_S.new_empty(len(runs), topk, 0)
+        paths_SkP = root_S.new_empty(len(root_S), topk, 0)
+        places_k = 1 + torch.arange(topk, device=root_S.device)
         for level in range(1, shape.steps):
-            attend, paths_SkP = self._level_attend(runs, positions, frontier, paths_SkP, level)
+            addresses_Sk = root_S[:, None] + places_k + (level - 1) * topk
+            above = paths_SkP.take_along_dim(frontier.parent_Sk[..., None], dim=1)
+            paths_SkP = torch.cat((above, addresses_Sk[..., None]), dim=2)
+            attend = at_level(level, addresses_Sk, paths_SkP)
             hidden = model(frontier.tokens_Sk.flatten(), hidden_SkD.flatten(0, 1), attend)
             where_R = (root_S + level + 1).repeat_interleave(topk)
             scores_RV = self._scores(hidden.normed_TD, repeated, where_R)
             logs_Rk, children_Rk = best_children(scores_RV, topk, model.shard)
-            square = (len(runs), topk, topk)
             logs, tokens = logs_Rk.view(square), ids_V[children_Rk].view(square)
             best = with_forced(logs[:, 0], tokens[:, 0], forced_SK, level)  # below the forced path, which stands first
             logs[:, 0], tokens[:, 0] = best
             frontier = next_level(grown, frontier, logs, tokens)
             parent_Sk1 = frontier.parent_Sk[..., None]
-            hidden_SkD = hidden.next_TD.view(len(runs), topk, -1).take_along_dim(parent_Sk1, dim=1)
+            hidden_SkD = hidden.next_TD.view(len(root_S), topk, -1).take_along_dim(parent_Sk1, dim=1)
         return best_tree(grown, tokens_S, draft_tokens=shape.draft_tokens)
-
-    def _level_attend(
-        self, runs: Sequence[SlotRun], positions: list[int], frontier: Frontier, paths_SkP: Tensor, level: int
-    ) -> tuple[PagedAttend, Tensor]:
-        """The backend for a level's k rows and their paths, one entry longer.
-
-        Level l's entries stand at addresses root + 1 + (l - 1) * k onwards; the root's own is committed.
-        """
-        topk = frontier.tokens_Sk.shape[1]
-        root_S1 = torch.tensor(positions, device=paths_SkP.device)[:, None]
-        addresses_Sk = root_S1 + 1 + (level - 1) * topk + torch.arange(topk, device=root_S1.device)
-        above = paths_SkP.take_along_dim(frontier.parent_Sk[..., None], dim=1)
-        paths_SkP = torch.cat((above, addresses_Sk[..., None]), dim=2)
-        attend = attend_trees(
-            self.pool,
-            runs,
-            committed=[position + 1 for position in positions],
-            addresses_SR=addresses_Sk,
-            positions_SR=(root_S1 + level - 1).expand_as(addresses_Sk),
-            paths_SRP=paths_SkP,
-            first=1,
-        )
-        return attend, paths_SkP

@@ -19,6 +19,7 @@ from slipstream.layers.embedding import Embedding
 from slipstream.layers.linear import Linear
 from slipstream.layers.mlp import GatedMLP
 from slipstream.layers.norm import RMSNorm
+from slipstream.layers.products import TORCH, Products, Stream
 from slipstream.layers.rope import Rope
 from slipstream.parallel.cut import shard_of
 from slipstream.parallel.group import Group, SoloGroup
@@ -55,13 +56,14 @@ class FirstLayer(nn.Module):
         self.mlp_norm = RMSNorm(body.hidden_size, eps=body.rms_norm_eps)
         self.mlp = GatedMLP(body.hidden_size, body.intermediate_size, group=group)
 
-    def forward(self, embed_TD: Tensor, hidden_TD: Tensor, attend: Attend, rope: RopeTable) -> Tensor:
+    def forward(self, embed_TD: Tensor, hidden_TD: Tensor, attend: Attend, rope: RopeTable, by: Products) -> Stream:
         """Map embeddings and hidden states [T, D] each to the residual stream [T, D]."""
-        normed_TD = self.hidden_norm(hidden_TD)
-        residual_TD = normed_TD if self.norm_before_residual else hidden_TD
-        both = torch.cat((self.embed_norm(embed_TD), normed_TD), dim=-1)
-        x_TD = residual_TD + self.attention(both, attend, rope)
-        return x_TD + self.mlp(self.mlp_norm(x_TD))
+        attention, mlp = self.attention, self.mlp
+        both, normed_TD = by.pair((self.embed_norm, self.hidden_norm), embed_TD, hidden_TD)
+        mixed_TC = attend(attention, by.product(attention.qkv, both), rope)
+        residual = Stream(normed_TD if self.norm_before_residual else hidden_TD)
+        stream = by.added(residual, attention.output, mixed_TC)
+        return by.added(stream, mlp.down, by.gated(self.mlp_norm, mlp.gate_up, stream))
 
 
 class Eagle3Draft(nn.Module):
@@ -76,6 +78,7 @@ class Eagle3Draft(nn.Module):
         """
         super().__init__()
         self.config, self.group = config, group
+        self.products: Products = TORCH
         body = config.body
         self.embed = Embedding(body.vocab_size, body.hidden_size, group=embedding_group or SoloGroup())
         self.feature_norms = _feature_norms(config)
@@ -98,19 +101,19 @@ class Eagle3Draft(nn.Module):
             features_TF = torch.cat(normed, dim=-1)
         elif self.config.norm_before_fc:
             features_TF = self.feature_norms[0](features_TF)
-        return self.fc(features_TF)
+        return self.products.product(self.fc, features_TF)
 
     def forward(self, tokens_T: Tensor, hidden_TD: Tensor, attend: Attend) -> DraftHidden:
         """One step: tokens of the *next* positions beside fused features or the previous step's `next_TD`."""
-        x_TD = self.first(self.embed(tokens_T), hidden_TD, attend, self.rope)
+        stream = self.first(self.embed(tokens_T), hidden_TD, attend, self.rope, self.products)
         for layer in self.rest:
-            x_TD = layer(x_TD, attend, self.rope)
-        normed_TD = self.norm(x_TD)
-        return DraftHidden(normed_TD, normed_TD if self.config.norm_output else x_TD)
+            stream = layer(stream, attend, self.rope, self.products)
+        normed_TD = self.products.norm(self.norm, stream)
+        return DraftHidden(normed_TD, normed_TD if self.config.norm_output else stream.x_TD)
 
     def logits(self, normed_TD: Tensor) -> Tensor:
         """Scores [T, V / size] over this rank's part of the draft vocabulary in fp32."""
-        return self.head(normed_TD).float()
+        return self.products.scores(self.head, normed_TD).float()
 
 
 def _feature_norms(config: DraftConfig) -> nn.ModuleList:

@@ -85,7 +85,8 @@ def best_tree(grown: Candidates, roots_S: Tensor, *, draft_tokens: int) -> Token
     row_of_SC.scatter_(1, chosen_SN + 1, rows)  # column 0 is the root's row 0
     parents_SN = row_of_SC.gather(1, parents_SC.gather(1, chosen_SN) + 1)
     sizes = [level.shape[1] for level in grown.tokens]
-    depth_C = torch.cat([torch.full((size,), depth + 1) for depth, size in enumerate(sizes)]).to(tokens_SC.device)
+    device = tokens_SC.device
+    depth_C = torch.cat([torch.full((size,), depth + 1, device=device) for depth, size in enumerate(sizes)])
     root_S1 = torch.zeros_like(roots_S)[:, None]
     return TokenTree(
         tokens_SN=torch.cat((roots_S[:, None], tokens_SC.gather(1, chosen_SN)), dim=1),

@@ -26,6 +26,7 @@ class Seat:
     group: Group | None  # what the draft is cut over; None: this rank holds none of it
     target: Group  # every rank
     grown_by_all: bool  # no tree travels; hashes do
+    drafts: bool = True  # some rank holds a draft
 
     @property
     def travels(self) -> bool:

@@ -90,6 +90,7 @@ class Running:
             depth_limit=depth_limit,
             params=self.request.params,
             seed=self.request.seed,
+            room=self.room,
         )
 
     def answer(self) -> Answer:

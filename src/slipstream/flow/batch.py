@@ -22,6 +22,7 @@ class Row:
     depth_limit: int  # how many drafted tokens may be accepted; 0 close to the request's end
     params: SamplingParams
     seed: int
+    room: int = 1 << 30  # tokens that the answer may still get
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ Shape letters: T rows, D inputs, V vocabulary (of a shard), B tiles of it.
 # pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
 # pyright: reportArgumentType=false, reportPossiblyUnboundVariable=false, reportIndexIssue=false
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,12 +19,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from slipstream.kernels.draws import Choice, Draws
 from slipstream.kernels.gumbel import gumbel, noise_keys
 from slipstream.kernels.launch import assert_rows, launch, power_of_two
 from slipstream.kernels.order import after_previous
-from slipstream.kernels.plans import MOST_ROWS, Plan, default_plan
-from slipstream.kernels.skinny import Norm, prefetch_of, weight_tiles
-from slipstream.kernels.skinny_tile import accumulate, begin, row_scales
+from slipstream.kernels.plans import Plan, default_plan, tile_for
+from slipstream.kernels.skinny import Norm, weight_tiles
+from slipstream.kernels.skinny_tile import accumulate, row_scales
 
 
 @triton.jit(do_not_specialize=["num_rows", "first_id"])
@@ -40,6 +41,7 @@ def head_kernel(
     temperatures: "Any",
     seeds: "Any",
     positions: "Any",
+    names: "Any",
     num_rows: "Any",
     first_id: "Any",
     eps: "Any",
@@ -51,12 +53,11 @@ def head_kernel(
     NUM_SQUARES: tl.constexpr,
     TMA: tl.constexpr,
     PDL: tl.constexpr,
-    PREFETCH: tl.constexpr,
 ) -> None:
     """One tile of the vocabulary for one tile of rows: its best score and id per row."""
-    tile = tl.program_id(0)
-    rows = tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
-    begin(w, tile * BLOCK_O, 0, NUM_OUT, NUM_IN, BLOCK_O, 0, PDL, PREFETCH)
+    tile = tl.program_id(1)
+    rows = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
+    after_previous(PDL)
     scales = row_scales(squares, rows, num_rows, eps, NUM_IN, BLOCK_T, NUM_SQUARES)
     sums, _ = accumulate(
         x, w, w_tiles, norm_weight, scales, rows, num_rows, tile * BLOCK_O, 0, (NUM_IN + BLOCK_D - 1) // BLOCK_D,
@@ -72,12 +73,15 @@ def head_kernel(
     if temperatures is not None:
         temperature = tl.load(temperatures + rows, mask=real, other=0.0)[None, :]
         keys = noise_keys(tl.load(seeds + rows, mask=real, other=0), tl.load(positions + rows, mask=real, other=0))
-        noise = gumbel(keys[None, :], (outs.to(tl.int64) + first_id)[:, None])
+        tokens = outs.to(tl.int64) + first_id
+        if names is not None:
+            tokens = tl.load(names + outs, mask=outs < NUM_OUT, other=0)
+        noise = gumbel(keys[None, :], tokens[:, None])
         sampled = tl.div_rn(scores, tl.where(temperature > 0, temperature, 1.0)) + noise
         scores = tl.where(temperature > 0, sampled, scores)
     scores = tl.where((outs < NUM_OUT)[:, None], scores, float("-inf"))
     value, place = tl.max(scores, axis=0, return_indices=True, return_indices_tie_break_left=True)
-    at = rows * tl.num_programs(0) + tile
+    at = rows * tl.num_programs(1) + tile
     tl.store(best + at, value, mask=real)
     tl.store(ids + at, tile * BLOCK_O + place, mask=real)
 
@@ -86,6 +90,7 @@ def head_kernel(
 def pick_kernel(
     best: "Any",
     ids: "Any",
+    names: "Any",
     value_out: "Any",
     id_out: "Any",
     NUM_TILES: tl.constexpr,
@@ -99,25 +104,10 @@ def pick_kernel(
     scores = tl.load(best + start + tiles, mask=tiles < NUM_TILES, other=float("-inf"))
     value, tile = tl.max(scores, axis=0, return_indices=True, return_indices_tie_break_left=True)
     tl.store(value_out + tl.program_id(0), value)
-    tl.store(id_out + tl.program_id(0), tl.load(ids + start + tile).to(tl.int64))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Draws:
-    """How rows are sampled."""
-
-    temperatures: Tensor  # fp32 [T]; 0 = greedy
-    seeds: Tensor  # int64 [T]
-    positions: Tensor  # int64 [T]: where each row's token will stand
-    first_id: int = 0  # of the shard of the vocabulary
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """The best of each row over this shard."""
-
-    values: Tensor  # fp32 [T]
-    ids: Tensor  # int64 [T], counted within the shard
+    best_id = tl.load(ids + start + tile).to(tl.int64)
+    if names is not None:
+        best_id = tl.load(names + best_id)
+    tl.store(id_out + tl.program_id(0), best_id)
 
 
 def choose_tokens(
@@ -128,31 +118,32 @@ def choose_tokens(
     norm: Norm | None = None,
     draws: Draws | None = None,
     logits: Tensor | None = None,
+    names: Tensor | None = None,
     pdl: bool = False,
 ) -> Choice:
     """argmax over x W^T, with noise where rows are sampled.
 
-    logits: [T, V], filled if given. plan.split is not used: a vocabulary has tiles enough.
+    logits: [T, V], filled if given. names: int64 [V], what the ids of W stand for, in the noise and in the choice.
+    plan.split is not used: a vocabulary has tiles enough.
     """
-    plan = plan or default_plan(*w_VD.shape)
     num_rows, (vocab, num_in) = x_TD.shape[0], w_VD.shape
-    assert_rows(x_TD, w_VD)
-    block_t = min(power_of_two(num_rows, least=16), MOST_ROWS)
-    tiles = -(-vocab // plan.block_out)
+    tile = tile_for(replace(plan or default_plan(vocab, num_in), split=1), num_rows, num_in, keep_outs=False)
+    plan, tiles = tile.plan, -(-vocab // tile.plan.block_out)
+    assert_rows(x_TD, w_VD, logits, names)
     best = torch.empty(num_rows, tiles, device=x_TD.device, dtype=torch.float32)
     ids = torch.empty(num_rows, tiles, device=x_TD.device, dtype=torch.int32)
     launch(
-        head_kernel, (tiles, -(-num_rows // block_t)),
+        head_kernel, (-(-num_rows // tile.rows), tiles),
         x_TD, w_VD, weight_tiles(w_VD, plan), logits, best, ids, norm and norm.weight, norm and norm.squares,
-        draws and draws.temperatures, draws and draws.seeds, draws and draws.positions,
+        draws and draws.temperatures, draws and draws.seeds, draws and draws.positions, names,
         num_rows, draws.first_id if draws else 0, norm.eps if norm else 0.0,
-        NUM_OUT=vocab, NUM_IN=num_in, BLOCK_T=block_t, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
+        NUM_OUT=vocab, NUM_IN=num_in, BLOCK_T=tile.rows, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
         NUM_SQUARES=norm.squares.shape[1] if norm else 0, TMA=plan.tma, PDL=pdl,
-        PREFETCH=prefetch_of(plan, num_in, pdl=pdl), num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
+        num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
     )  # fmt: skip
     choice = Choice(values=best.new_empty(num_rows), ids=ids.new_empty(num_rows, dtype=torch.int64))
     launch(
-        pick_kernel, (num_rows,), best, ids, choice.values, choice.ids,
+        pick_kernel, (num_rows,), best, ids, names, choice.values, choice.ids,
         NUM_TILES=tiles, CHUNK=power_of_two(tiles), PDL=pdl, num_warps=4, launch_pdl=pdl,
     )  # fmt: skip
     return choice

@@ -86,3 +86,48 @@ def _launch(
         norm_kernel, (x_TD.shape[0],), x_TD, delta_TD, weight_D, total_TD, out_TD, squares_T1, eps,
         WIDTH=width, BLOCK=power_of_two(width), PDL=pdl, num_warps=8 if width > 2048 else 4, launch_pdl=pdl,
     )  # fmt: skip
+
+
+@triton.jit
+def pair_kernel(
+    first: "Any",
+    second: "Any",
+    first_weight: "Any",
+    second_weight: "Any",
+    both: "Any",
+    alone: "Any",
+    first_eps: "Any",
+    second_eps: "Any",
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
+) -> None:
+    """One of the two halves of one row."""
+    columns, row, half = tl.arange(0, BLOCK), tl.program_id(0).to(tl.int64), tl.program_id(1)
+    used = columns < WIDTH
+    after_previous(PDL)
+    x, weight, eps = first, first_weight, first_eps
+    if half == 1:
+        x, weight, eps = second, second_weight, second_eps
+    wide = tl.load(x + row * WIDTH + columns, mask=used, other=0.0).to(tl.float32)
+    scale = 1.0 / tl.sqrt(tl.sum(wide * wide, axis=0) / WIDTH + eps)
+    normed = wide * scale * tl.load(weight + columns, mask=used, other=0.0).to(tl.float32)
+    rounded = normed.to(both.dtype.element_ty)
+    tl.store(both + (2 * row + half) * WIDTH + columns, rounded, mask=used)
+    if half == 1:
+        tl.store(alone + row * WIDTH + columns, rounded, mask=used)
+
+
+def pair_norms(
+    first_TD: Tensor, second_TD: Tensor, weights_D: tuple[Tensor, Tensor], *, eps: tuple[float, float],
+    pdl: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Two norms side by side [T, 2 D], as a draft's first layer reads them, and the second alone [T, D]."""
+    (num_rows, width), alone_TD = second_TD.shape, torch.empty_like(second_TD)
+    assert_rows(first_TD, second_TD)
+    both_TC = empty_like_rows(second_TD, num_rows, 2 * width)
+    launch(
+        pair_kernel, (num_rows, 2), first_TD, second_TD, *weights_D, both_TC, alone_TD, *eps,
+        WIDTH=width, BLOCK=power_of_two(width), PDL=pdl, num_warps=8 if width > 2048 else 4, launch_pdl=pdl,
+    )  # fmt: skip
+    return both_TC, alone_TD

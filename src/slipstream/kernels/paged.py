@@ -15,7 +15,6 @@ a layer, E entries of a page table, N parts, B keys of a block, D path length.
 # pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
 # pyright: reportArgumentType=false, reportPossiblyUnboundVariable=false, reportIndexIssue=false
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from slipstream.kernels.keys import Keys
 from slipstream.kernels.launch import assert_rows, launch, power_of_two
 from slipstream.kernels.order import after_previous
 from slipstream.kernels.paged_tile import attend_part
@@ -133,24 +133,6 @@ def combine_kernel(
     whole = tl.sum(weight, axis=0)
     result = total / tl.where(whole > 0, whole, 1.0)
     tl.store(out + place * WIDTH + widths, result.to(out.dtype.element_ty), mask=widths < WIDTH)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keys:
-    """Where the keys of S sequences live and which of them each row sees; all of it on the device.
-
-    Row r of a sequence sees the positions [first, newest[r]], of them the last `window`. With paths, its positions
-    from `committed` on are the entries of its path.
-    """
-
-    pages: Tensor  # integers [S, E]: position p lives in slot pages[p // page] * page + p % page
-    page: int  # slots of a page; 1 for a plain list of slots
-    newest: Tensor  # integers [S, R]: the last position that each row sees; -1 = none
-    most: int  # no row's `newest` is this or more
-    first: int = 0
-    window: int | None = None
-    committed: Tensor | None = None  # integers [S]: with paths
-    paths: Tensor | None = None  # integers [S, R, D]: addresses, in the page table, of positions committed + d
 
 
 def paged_attention(

@@ -7,15 +7,19 @@ never per row count: 1 and 64 rows give a row the same bits.
 Shape letters: O outputs, D inputs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 NARROWEST = 64  # outputs of a program with 4 warps that Hopper's warpgroup instruction takes, whatever the row count
-MOST_ROWS = 64  # of one tile; more rows take more tiles, and read the weight again
+MOST_ROWS = 64  # of one tile at most speed of reading; more rows take the wide tiles
+WIDE_ROWS, WIDE_OUT, WIDE_IN, WIDE_WARPS, WIDE_STAGES = 128, 128, 64, 8, 4  # of tiles whose time is arithmetic
 WORKSPACE_FLOATS = 1 << 23
 MOST_TILES = 1 << 14
+
+
+PlanKey = tuple[int, int, bool]  # a weight's outputs and inputs, and whether it is gated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +32,25 @@ class Plan:
     warps: int = 4
     stages: int = 4
     tma: bool = False  # weights through the tensor memory accelerator
-    prefetch: int = 0  # bytes of each weight row asked into L2 before the previous kernel is waited for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """How one launch is cut: its plan's way for few rows, wide for many; a row's bits are the same."""
+
+    rows: int
+    plan: Plan
+
+
+def tile_for(plan: Plan, num_rows: int, num_in: int, *, keep_outs: bool) -> Tile:
+    """The tile for a number of rows. keep_outs: the plan's outputs a program stay: something is summed by them."""
+    if num_rows <= MOST_ROWS:
+        return Tile(rows=max(16, 1 << (num_rows - 1).bit_length()), plan=plan)
+    block_in = WIDE_IN if num_in % (plan.block_in * plan.split) == 0 and plan.block_in % WIDE_IN == 0 else plan.block_in
+    wide = replace(plan, block_in=block_in, stages=WIDE_STAGES if block_in == WIDE_IN else 2)
+    if not keep_outs:
+        wide = replace(wide, block_out=WIDE_OUT, warps=WIDE_WARPS)
+    return Tile(rows=WIDE_ROWS, plan=wide)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,9 +19,10 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from slipstream.kernels.launch import INTERPRETED, assert_rows, empty_like_rows, launch, power_of_two
-from slipstream.kernels.plans import MOST_ROWS, Plan, Workspace, default_plan
-from slipstream.kernels.skinny_tile import accumulate, begin, collect, row_scales, store_gated, store_rows
+from slipstream.kernels.launch import assert_rows, empty_like_rows, launch
+from slipstream.kernels.order import after_previous
+from slipstream.kernels.plans import Plan, Tile, Workspace, default_plan, tile_for
+from slipstream.kernels.skinny_tile import accumulate, collect, row_scales, store_gated, store_rows
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -49,25 +50,24 @@ def skinny_kernel(
     GATED: tl.constexpr,
     TMA: tl.constexpr,
     PDL: tl.constexpr,
-    PREFETCH: tl.constexpr,
 ) -> None:
     """One tile of outputs (or the same tile of gate and up) for one tile of rows, over one part of the inputs."""
-    tile, split = tl.program_id(0) // SPLIT, tl.program_id(0) % SPLIT
-    rows = tl.program_id(1) * BLOCK_T + tl.arange(0, BLOCK_T)
+    tile, split = tl.program_id(1) // SPLIT, tl.program_id(1) % SPLIT
+    rows = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)  # row tiles side by side: a weight tile is read once
     steps: tl.constexpr = ((NUM_IN + BLOCK_D - 1) // BLOCK_D + SPLIT - 1) // SPLIT
     first = split * steps * BLOCK_D
-    begin(w, tile * BLOCK_O, first, NUM_OUT, NUM_IN, BLOCK_O, GATED, PDL, PREFETCH)
+    after_previous(PDL)
     scales = row_scales(squares, rows, num_rows, eps, NUM_IN, BLOCK_T, NUM_SQUARES)
     sums, ups = accumulate(
         x, w, w_tiles, norm_weight, scales, rows, num_rows, tile * BLOCK_O, first, steps,
         NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, SPLIT, NUM_SQUARES, GATED, TMA,
     )  # fmt: skip
-    place = tl.program_id(1) * (tl.num_programs(0) // SPLIT) + tile
+    place = tl.program_id(0) * (tl.num_programs(1) // SPLIT) + tile
     last = True
     if SPLIT > 1:
         size: tl.constexpr = BLOCK_T * BLOCK_O * (2 if GATED else 1)
         sums, ups, last = collect(
-            sums, ups, partials + place * SPLIT * size, counts + place, split, num_rows - tl.program_id(1) * BLOCK_T,
+            sums, ups, partials + place * SPLIT * size, counts + place, split, num_rows - tl.program_id(0) * BLOCK_T,
             BLOCK_T, BLOCK_O, SPLIT, GATED,
         )  # fmt: skip
     if last:
@@ -111,24 +111,33 @@ def skinny_linear(
     num_out = w_OD.shape[0] // 2 if gated else w_OD.shape[0]
     assert_rows(x_TD, w_OD, residual, squares)
     assert w_OD.shape[1] == num_in, "the weight takes rows of this width"
-    block_t = min(power_of_two(num_rows, least=16), MOST_ROWS)
-    tiles, row_tiles = -(-num_out // plan.block_out), -(-num_rows // block_t)
-    floats = tiles * row_tiles * plan.split * block_t * plan.block_out * (2 if gated else 1)
-    if plan.split > 1:
-        assert floats <= space.partials.numel(), "the workspace holds the partial sums"
-        assert tiles * row_tiles <= space.counts.numel(), "the workspace holds a count a tile"
     if out is None:
         out = empty_like_rows(x_TD, num_rows, num_out)
-    launch(
-        skinny_kernel, (tiles * plan.split, row_tiles),
-        x_TD, w_OD, weight_tiles(w_OD, plan), out, space.partials, space.counts, bias,
-        norm and norm.weight, norm and norm.squares, residual, squares, num_rows, norm.eps if norm else 0.0,
-        NUM_OUT=num_out, NUM_IN=num_in, BLOCK_T=block_t, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
-        SPLIT=plan.split, NUM_SQUARES=norm.squares.shape[1] if norm else 0, GATED=gated, TMA=plan.tma,
-        PDL=pdl, PREFETCH=prefetch_of(plan, num_in, pdl=pdl),
-        num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
-    )  # fmt: skip
+    tile = tile_for(plan, num_rows, num_in, keep_outs=squares is not None)
+    plan, tiles = tile.plan, -(-num_out // tile.plan.block_out)
+    most = slab_rows(tile, space, num_columns=tiles * tile.plan.block_out * (2 if gated else 1))
+    for first in range(0, num_rows, most):
+        count = min(most, num_rows - first)
+        launch(
+            skinny_kernel, (-(-count // tile.rows), tiles * plan.split),
+            x_TD[first:], w_OD, weight_tiles(w_OD, plan), out[first:], space.partials, space.counts, bias,
+            norm and norm.weight, norm and norm.squares[first:], None if residual is None else residual[first:],
+            None if squares is None else squares[first:], count, norm.eps if norm else 0.0,
+            NUM_OUT=num_out, NUM_IN=num_in, BLOCK_T=tile.rows, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
+            SPLIT=plan.split, NUM_SQUARES=norm.squares.shape[1] if norm else 0, GATED=gated, TMA=plan.tma,
+            PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
+        )  # fmt: skip
     return out
+
+
+def slab_rows(tile: Tile, space: Workspace, *, num_columns: int) -> int:
+    """Rows of one launch: as many as the workspace holds partial sums for; all without a split."""
+    if tile.plan.split == 1:
+        return 1 << 30
+    row_tiles = space.partials.numel() // (num_columns * tile.plan.split * tile.rows)
+    row_tiles = min(row_tiles, space.counts.numel() // (num_columns // tile.plan.block_out))
+    assert row_tiles > 0, "the workspace holds the partial sums of a tile of rows"
+    return row_tiles * tile.rows
 
 
 def weight_tiles(w_OD: Tensor, plan: Plan) -> Any:
@@ -136,11 +145,3 @@ def weight_tiles(w_OD: Tensor, plan: Plan) -> Any:
     if not plan.tma:
         return None
     return TensorDescriptor.from_tensor(w_OD, [plan.block_out, plan.block_in])
-
-
-def prefetch_of(plan: Plan, num_in: int, *, pdl: bool) -> str:
-    """The instruction that asks the first bytes of a part of a bf16 weight row into L2, or nothing."""
-    if not (pdl and plan.prefetch) or INTERPRETED:
-        return ""
-    num_bytes = min(plan.prefetch, num_in // plan.split * 2) // 16 * 16
-    return f"cp.async.bulk.prefetch.L2.global [$1], {num_bytes}; mov.u32 $0, 0;"

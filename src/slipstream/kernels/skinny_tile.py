@@ -16,31 +16,6 @@ import triton.language as tl
 
 
 @triton.jit
-def begin(
-    w: "Any",
-    first_out: "Any",
-    first_in: "Any",
-    NUM_OUT: tl.constexpr,
-    NUM_IN: tl.constexpr,
-    BLOCK_O: tl.constexpr,
-    GATED: tl.constexpr,
-    PDL: tl.constexpr,
-    PREFETCH: tl.constexpr,
-) -> None:
-    """Ask for weights, which no kernel writes, then wait for the kernel before, which writes the rows."""
-    if PDL:
-        tl.extra.cuda.gdc_launch_dependents()
-        if PREFETCH != "":
-            outs = tl.minimum(first_out + tl.arange(0, BLOCK_O), NUM_OUT - 1).to(tl.int64)
-            at = w + outs * NUM_IN + first_in
-            tl.inline_asm_elementwise(PREFETCH, "=r,l", [at], dtype=tl.int32, is_pure=False, pack=1)
-            if GATED:
-                at += NUM_OUT * NUM_IN
-                tl.inline_asm_elementwise(PREFETCH, "=r,l", [at], dtype=tl.int32, is_pure=False, pack=1)
-        tl.extra.cuda.gdc_wait()
-
-
-@triton.jit
 def row_scales(
     squares: "Any",
     rows: "Any",
@@ -53,10 +28,14 @@ def row_scales(
     """1 / rms of each row [T], from the sums of squares of its parts; ones without a norm."""
     scales = tl.full((BLOCK_T,), 1.0, tl.float32)
     if NUM_SQUARES > 0:
-        parts = tl.arange(0, triton.next_power_of_2(NUM_SQUARES))
-        known = (rows < num_rows)[:, None] & (parts < NUM_SQUARES)[None, :]
-        each = tl.load(squares + rows[:, None] * NUM_SQUARES + parts[None, :], mask=known, other=0.0)
-        scales = 1.0 / tl.sqrt(tl.sum(each, axis=1) / NUM_IN + eps)
+        real, at = rows < num_rows, squares + rows * NUM_SQUARES
+        even = tl.zeros((BLOCK_T,), tl.float32)
+        odd = tl.zeros((BLOCK_T,), tl.float32)
+        for part in tl.static_range(0, NUM_SQUARES, 2):  # one order of adding, whatever the tile
+            even += tl.load(at + part, mask=real, other=0.0)
+            if part + 1 < NUM_SQUARES:
+                odd += tl.load(at + part + 1, mask=real, other=0.0)
+        scales = 1.0 / tl.sqrt((even + odd) / NUM_IN + eps)
     return scales
 
 

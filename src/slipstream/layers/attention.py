@@ -1,11 +1,7 @@
-"""Grouped-query attention as a layer: two projections around an Attend argument.
+"""Grouped-query attention as a layer: two projections around the backend that its caller hands in."""
 
-Shape letters: T packed tokens, D hidden.
-"""
+from torch import nn
 
-from torch import Tensor, nn
-
-from slipstream.attention.interface import Attend, RopeTable
 from slipstream.layers.linear import Linear, RowLinear
 from slipstream.layers.norm import RMSNorm
 from slipstream.parallel.cut import kv_heads, query_heads
@@ -13,7 +9,7 @@ from slipstream.parallel.group import Group
 
 
 class Attention(nn.Module):
-    """Merged QKV projection, attention by the backend that is handed in, output projection."""
+    """Merged QKV projection and output projection; a decoder layer calls the backend between them."""
 
     def __init__(
         self,
@@ -40,7 +36,3 @@ class Attention(nn.Module):
         self.output = RowLinear(num_columns, output_size, group=group, name="attention", bias=output_bias)
         self.query_norm = None if norm_eps is None else RMSNorm(head_dim, eps=norm_eps)
         self.key_norm = None if norm_eps is None else RMSNorm(head_dim, eps=norm_eps)
-
-    def forward(self, x_TD: Tensor, attend: Attend, rope: RopeTable) -> Tensor:
-        """Map [T, D] to [T, D]."""
-        return self.output(attend(self, self.qkv(x_TD), rope))

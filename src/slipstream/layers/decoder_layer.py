@@ -3,13 +3,14 @@
 Shape letters: T packed tokens, D hidden.
 """
 
-from torch import Tensor, nn
+from torch import nn
 
 from slipstream.attention.interface import Attend, RopeTable
 from slipstream.config.model import ModelConfig
 from slipstream.layers.attention import Attention
 from slipstream.layers.mlp import GatedMLP
 from slipstream.layers.norm import RMSNorm
+from slipstream.layers.products import Products, Stream
 from slipstream.parallel.group import Group
 
 
@@ -35,7 +36,9 @@ class DecoderLayer(nn.Module):
         self.mlp_norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp = GatedMLP(config.hidden_size, config.intermediate_size, group=group)
 
-    def forward(self, x_TD: Tensor, attend: Attend, rope: RopeTable) -> Tensor:
+    def forward(self, stream: Stream, attend: Attend, rope: RopeTable, by: Products) -> Stream:
         """Map the residual stream [T, D] through one layer."""
-        x_TD = x_TD + self.attention(self.attention_norm(x_TD), attend, rope)
-        return x_TD + self.mlp(self.mlp_norm(x_TD))
+        attention, mlp = self.attention, self.mlp
+        mixed_TC = attend(attention, by.normed(self.attention_norm, attention.qkv, stream), rope)
+        stream = by.added(stream, attention.output, mixed_TC)
+        return by.added(stream, mlp.down, by.gated(self.mlp_norm, mlp.gate_up, stream))

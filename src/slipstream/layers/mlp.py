@@ -1,10 +1,6 @@
-"""The gated MLP of Llama-like models.
+"""The gated MLP of Llama-like models."""
 
-Shape letters: T packed tokens, D hidden, I intermediate.
-"""
-
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from slipstream.layers.linear import Linear, RowLinear
 from slipstream.parallel.cut import span_of
@@ -19,8 +15,3 @@ class GatedMLP(nn.Module):
         own_size = len(span_of(intermediate_size, group.rank, group.size))
         self.gate_up = Linear(hidden_size, 2 * own_size)
         self.down = RowLinear(own_size, hidden_size, group=group, name="mlp")
-
-    def forward(self, x_TD: Tensor) -> Tensor:
-        """Map [T, D] to [T, D]."""
-        gate_TI, up_TI = self.gate_up(x_TD).chunk(2, dim=-1)
-        return self.down(F.silu(gate_TI) * up_TI)

@@ -26,6 +26,11 @@ class Rope(nn.Module):
         self.register_buffer("cos_PF", angles_PF.cos() * scale, persistent=False)
         self.register_buffer("sin_PF", angles_PF.sin() * scale, persistent=False)
 
+    @property
+    def tables(self) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, [P, F] each."""
+        return self.cos_PF, self.sin_PF
+
     def at(self, positions_T: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of the tables, shaped [T, 1, F] to meet heads; positions beyond the table read its last row."""
         rows_T = positions_T.clamp(max=self.cos_PF.shape[0] - 1)

@@ -16,6 +16,7 @@ from slipstream.layers.decoder_layer import DecoderLayer
 from slipstream.layers.embedding import Embedding
 from slipstream.layers.linear import Linear
 from slipstream.layers.norm import RMSNorm
+from slipstream.layers.products import TORCH, Products
 from slipstream.layers.rope import Rope
 from slipstream.parallel.cut import Shard, shard_of
 from slipstream.parallel.group import Group
@@ -37,6 +38,7 @@ class Decoder(nn.Module):
         super().__init__()
         self.config = config
         self.captures: tuple[int, ...] = ()
+        self.products: Products = TORCH
         self.group = group
         self.embed = Embedding(config.vocab_size, config.hidden_size, group=group)
         self.layers = nn.ModuleList(DecoderLayer(config, index, group) for index in range(config.num_layers))
@@ -54,12 +56,14 @@ class Decoder(nn.Module):
         tag_1D: a row that the ranks want summed; it rides on the embedding's own sum.
         """
         x_TD, tag_1D = self.embed.with_tag(tokens_T, tag_1D)
+        stream = self.products.begin(x_TD)
         captured = [x_TD] if 0 in self.captures else []
         for index, layer in enumerate(self.layers):
-            x_TD = layer(x_TD, attend, self.rope)
+            stream = layer(stream, attend, self.rope, self.products)
             if index + 1 in self.captures:
-                captured.append(x_TD)
-        return Hidden(self.norm(x_TD), torch.cat(captured, dim=-1) if captured else None, tag_1D)
+                captured.append(stream.x_TD)
+        final_TD = self.products.norm(self.norm, stream)
+        return Hidden(final_TD, torch.cat(captured, dim=-1) if captured else None, tag_1D)
 
     @property
     def shard(self) -> Shard:
@@ -68,7 +72,7 @@ class Decoder(nn.Module):
 
     def logits(self, final_TD: Tensor) -> Tensor:
         """Scores [T, V / size] in fp32 for rows of `final_TD`: of the ids in `shard`."""
-        return self.head(final_TD).float()
+        return self.products.scores(self.head, final_TD).float()
 
     def capture(self, captures: tuple[int, ...]) -> None:
         """Keep the residual stream after these many layers, ascending.

@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from slipstream.attention.paged import PagedAttend
+from slipstream.attention.interface import RowsAttend
 from slipstream.attention.pool import KVPool
-from slipstream.attention.static import StaticAttend
 from slipstream.attention.tree import TokenTree, chain
+from slipstream.config.engine import PAGE_SIZE
 from slipstream.draft.drafter import Drafter, Opening, Pending
 from slipstream.draft.placement import Seat, all_agree, blank_tree, hand_round, hash_row
 from slipstream.flow.batch import Batch, Row
@@ -27,6 +27,7 @@ from slipstream.verify.accept import Accepted, accept
 from slipstream.verify.distribution import Sampling
 from slipstream.verify.logprobs import Scores
 from slipstream.verify.processors import Histories, draw_processed
+from slipstream.verify.shards import best_of
 from slipstream.verify.synthetic import decreed_counts, decreed_targets
 
 
@@ -36,6 +37,15 @@ class Marks(Protocol):
     def mark(self, stage: Stage) -> None:
         """Enter a stage."""
         ...
+
+
+def draw_in_head(target: Decoder, final_TD: Tensor, sampling: Sampling | None, positions_T: Tensor) -> Tensor | None:
+    """The target's tokens, chosen where its logits are made; None where that cannot be."""
+    if sampling is not None and sampling.filtered:
+        return None
+    draws = None if sampling is None else sampling.draws(positions_T, target.shard.first)
+    choice = target.products.choose(target.head, final_TD, draws)
+    return None if choice is None else best_of(choice.values, choice.ids + target.shard.first, target.shard)
 
 
 def unheard(stage: Stage) -> None:
@@ -49,6 +59,33 @@ class Verified(NamedTuple):
     features_TF: Tensor | None
     agreed: Tensor | None  # whether all ranks verified one tree; None where they cannot differ
     scores: Scores | None = None  # where some request wants log-probabilities
+
+
+def accept_by_kernel(
+    tree: TokenTree,
+    verified: Verified,
+    limits_S: Tensor,
+    seeds_S: Tensor,
+    positions_S: Tensor,
+    *,
+    decreed: float | None,
+    pdl: bool,
+) -> Accepted:
+    """What chains accept, in one kernel."""
+    from slipstream.kernels.accept import accept_chains  # noqa: PLC0415 - needs triton
+
+    tokens_SN, seeds_S, positions_S = tree.tokens_SN.contiguous(), seeds_S.contiguous(), positions_S.contiguous()
+    emitted_SN, counts_S = accept_chains(
+        tokens_SN,
+        verified.targets_SN,
+        limits_S.contiguous(),
+        seeds_S=seeds_S,
+        positions_S=positions_S,
+        decreed=decreed,
+        agreed=verified.agreed,
+        pdl=pdl,
+    )
+    return Accepted(tree.depths_SN, emitted_SN, counts_S)
 
 
 class Cycle:
@@ -65,6 +102,7 @@ class Cycle:
         seat: Seat,
         stamps: Marks,
         feature_ring: int,
+        page_size: int = PAGE_SIZE,
         synthetic_accept_length: float | None = None,
     ) -> None:
         """page_features: None without a draft. feature_ring: how many emitted positions may wait while nothing is
@@ -74,6 +112,7 @@ class Cycle:
         self.target, self.pool, self.drafter, self.masker = target, pool, drafter, masker
         self.seat, self.feature_ring, self.page_features = seat, feature_ring, page_features
         self.stamps: Marks = stamps
+        self.page_size = page_size
         self.on_enter: Callable[[Stage], None] = unheard  # told within captured work, by whoever measures it
         self.synthetic_accept_length = synthetic_accept_length
 
@@ -121,14 +160,15 @@ class Cycle:
         """Run the target over a tree; check: whether the ranks compare what they verify."""
         masks = self.masker.start(tree, [each.automaton for each in residents], self.pool.device)
         roots = [row.root_position for row in batch.rows]
-        attend = verify_attend(self.pool, [each.run for each in residents], roots, tree)
+        runs = [each.run for each in residents]
+        attend = verify_attend(self.pool, runs, roots, tree, page_size=self.page_size)
         histories = [each.history for each in residents]
         return self.look(tree, attend, sampling, check=check, histories=histories, masks=masks)
 
     def look(
         self,
         tree: TokenTree,
-        attend: PagedAttend | StaticAttend,
+        attend: RowsAttend,
         sampling: Sampling | None,
         *,
         check: bool,
@@ -143,10 +183,12 @@ class Cycle:
         tag_1D = hash_row(tree, everyone, width=width, dtype=dtype) if check else None
         hidden = self.target(tree.tokens_SN.flatten(), attend, tag_1D)
         rows_sampling = None if sampling is None else sampling.repeat(tree.num_rows)
-        logits_TV = self.target.logits(hidden.final_TD)
-        tokens_T, scores = draw_processed(
-            logits_TV, tree, histories, rows_sampling, attend.positions_T + 1, self.target.shard, masks()
-        )
+        positions_T, shard, tokens_T, scores = attend.positions_T + 1, self.target.shard, None, None
+        if not any(histories) and masks is no_masks:
+            tokens_T = draw_in_head(self.target, hidden.final_TD, rows_sampling, positions_T)
+        if tokens_T is None:
+            logits_TV = self.target.logits(hidden.final_TD)
+            tokens_T, scores = draw_processed(logits_TV, tree, histories, rows_sampling, positions_T, shard, masks())
         agreed = None if hidden.tag_1D is None else all_agree(hidden.tag_1D, everyone)
         return Verified(tokens_T.view(tree.tokens_SN.shape), hidden.features_TF, agreed, scores)
 
@@ -161,6 +203,10 @@ class Cycle:
     ) -> Accepted:
         """The same from tensors; a cycle whose ranks disagree accepts nothing, not even the target's own token."""
         targets_SN = verified.targets_SN
+        if tree.is_chain and self.pool.pdl is not None:
+            return accept_by_kernel(
+                tree, verified, limits_S, seeds_S, positions_S, decreed=self.synthetic_accept_length, pdl=self.pool.pdl
+            )
         if self.synthetic_accept_length is not None:
             wanted_S = decreed_counts(seeds_S, positions_S, self.synthetic_accept_length)
             limits_S, targets_SN = limits_S.minimum(wanted_S), decreed_targets(tree, targets_SN)

@@ -1,33 +1,37 @@
-"""The cycle of cycle.py for greedy chains, in static shapes: two CUDA graphs, one synchronisation at the end.
+"""The cycle of cycle.py in static shapes: two CUDA graphs, and the next cycle launched before this one is read.
 
 The first graph extends the draft, drafts and hands the chain round; the second verifies, accepts and leaves features
 for the next extend. Which batches go this way follows from the batch alone, so all ranks decide alike. A capture keeps
 the delay that the wire had: drop the graphs when it changes.
 
-Shape letters: S places, N rows of the chain, F feature width.
+Shape letters: S places, N rows of the tree, D depth + 1, F feature width.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from slipstream.attention.static import rows_from
+from slipstream.attention.static import static_attend
 from slipstream.attention.tree import chain
 from slipstream.config.speculation import MAX_STEPS
 from slipstream.draft.placement import hand_round
-from slipstream.draft.static import static_chain, static_extend
+from slipstream.draft.static import NOWHERE, level_attend, static_extend, step_attend
 from slipstream.flow.batch import Batch, bucket
 from slipstream.flow.output import Run
 from slipstream.parallel.stamps import Stage
 from slipstream.runner.cycle import Cycle, run_of
-from slipstream.runner.inputs import Resident
+from slipstream.runner.flight import Flight, Landing
+from slipstream.runner.inputs import Resident, tree_keys
 from slipstream.runner.segment import Segment
 from slipstream.runner.statics import CycleShape, Statics, shape_of
 from slipstream.runner.waiting import WaitingRoom, shorten
+from slipstream.verify.accept import Accepted
 
-MOST_KEYS = 16_384  # longer contexts run uncaptured, which reads no padding
+MOST_KEYS = 16_384  # without our kernels longer contexts run uncaptured, which reads no padding
+KERNEL_GROWTH = 4  # kernels skip the keys that a request does not have: few captures do
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class Captured:
     statics: Statics
     draft: Segment
     verify: Segment
+    landing: Landing
 
 
 class GraphedCycle:
@@ -47,6 +52,8 @@ class GraphedCycle:
         self.cycle, self.capture, self._extend_rows = cycle, capture, steps + 1
         self._captured: dict[CycleShape, Captured] = {}
         self._memory = torch.cuda.graph_pool_handle() if capture else None
+        self.ahead: Flight | None = None  # the next cycle, launched before the last one's outcome was read
+        self.may_run_ahead = True
         self.room: WaitingRoom | None = None
         if cycle.drafter is not None:
             self.room = WaitingRoom(
@@ -57,43 +64,107 @@ class GraphedCycle:
             )
 
     def covers(self, batch: Batch) -> bool:
-        """Whether a batch runs here: greedy chains of bearable length whose requests ask for nothing else."""
-        if not batch.speculation.is_chain or not all(row.params.plain for row in batch.rows):
+        """Whether a batch runs here: bearable contexts of requests that ask for no more than a distribution."""
+        if not all(row.params.as_scored for row in batch.rows):
             return False
-        return shape_of(batch).num_keys <= MOST_KEYS
+        return self.cycle.pool.pdl is not None or self._shape(batch).num_keys <= MOST_KEYS
+
+    def _shape(self, batch: Batch) -> CycleShape:
+        return shape_of(batch, growth=2 if self.cycle.pool.pdl is None else KERNEL_GROWTH)
 
     def drop(self) -> None:
         """Forget every capture; the next cycle of each shape captures anew."""
+        self._discard()
         self._captured.clear()
         self._memory = torch.cuda.graph_pool_handle() if self.capture else None
 
     def vacate(self) -> None:
         """Hand each request its waiting positions, before a cycle that runs elsewhere."""
+        self._discard()
         if self.room is not None:
             self.room.vacate()
 
+    def hand_back(self, resident: Resident) -> None:
+        """Give a request that leaves what waits for it; the others' next cycle may be on its way."""
+        if self.room is not None:
+            drafting_ahead = self.ahead is not None and self.ahead.shape.steps > 0
+            self.room.hand_back(resident, was_read=drafting_ahead)
+
     def step(self, batch: Batch, residents: Sequence[Resident]) -> tuple[Run, ...]:
-        """Run one cycle."""
-        shape, marks = shape_of(batch), self.cycle.stamps
+        """Run one cycle, and launch the next one before the host reads what this one left.
+
+        The next cycle begins where this one will have ended; what it left of requests that ended is never read, and
+        all of it counts for nothing if the next batch is another one.
+        """
+        flight, self.ahead = self.ahead, None
+        if flight is None or not flight.serves(batch, residents):
+            self._undo(flight)
+            flight = self._launch(batch, residents)
+        if self._foresees(batch, residents, flight):
+            flight.statics.load_pages(residents)
+            self.ahead = self._fly(flight.shape, residents)
+        outcome = flight.outcome()
+        if any(count == 0 for count, *_ in outcome):  # the ranks disagreed: once more, with rank 0's chain
+            assert self.ahead is None, "cycles whose ranks compare what they verify run one by one"
+            self.cycle.reruns += 1
+            flight = self._again(flight)
+            outcome = flight.outcome()
+        return self._commit(batch, residents, flight, outcome)
+
+    def _launch(self, batch: Batch, residents: Sequence[Resident]) -> Flight:
+        """Load a batch and launch its cycle."""
+        shape = self._shape(batch)
         waiting = self._seat(residents, shape.steps)
         if shape not in self._captured:
             self._captured[shape] = self._prepare(shape)
-        captured = self._captured[shape]
-        statics = captured.statics
-        statics.load(batch.rows, residents, waiting)
+        self._captured[shape].statics.load(batch.rows, residents, waiting)
+        return self._fly(shape, residents)
+
+    def _fly(self, shape: CycleShape, residents: Sequence[Resident]) -> Flight:
+        """Launch the cycle whose fields are loaded."""
+        captured, marks = self._captured[shape], self.cycle.stamps
         if shape.steps:
             marks.mark(Stage.EXTEND)
-            captured.draft.run(lambda: self._draft(statics))
+            captured.draft.run(lambda: self._draft(captured.statics))
         marks.mark(Stage.VERIFY)
-        captured.verify.run(lambda: self._verify(statics))
+        captured.verify.run(lambda: self._verify(captured.statics))
         marks.mark(Stage.ACCEPT)
-        outcome = statics.outcome.tolist()  # sync: the host trims the runs and schedules the next cycle
-        if any(count == 0 for count, *_ in outcome):  # the ranks disagreed: once more, with rank 0's chain
-            self.cycle.reruns += 1
-            self._hand_round(statics)
-            captured.verify.run(lambda: self._verify(statics))
-            outcome = statics.outcome.tolist()  # sync: as above, in the rare cycle that is run twice
-        return self._commit(batch, residents, statics, outcome)
+        return Flight(shape, captured.statics, tuple(residents), *captured.landing.send())
+
+    def _again(self, flight: Flight) -> Flight:
+        """Verify a cycle once more with rank 0's tree; its fields stand where they stood, since nothing counted."""
+        captured = self._captured[flight.shape]
+        self._hand_round(flight.statics)
+        captured.verify.run(lambda: self._verify(flight.statics))
+        return Flight(flight.shape, flight.statics, flight.residents, *captured.landing.send())
+
+    def _foresees(self, batch: Batch, residents: Sequence[Resident], flight: Flight) -> bool:
+        """Whether the next cycle's shape and entries are known before this one's outcome is."""
+        shape = flight.shape
+        if not self.may_run_ahead or len(residents) != len(flight.residents) or self._compares(shape):
+            return False
+        if shape.speculation != batch.speculation or (shape.steps == 0 and self.cycle.seat.drafts):
+            return False
+        rows = tuple(replace(row, root_position=row.root_position + shape.steps + 1) for row in batch.rows)
+        if self._shape(replace(batch, rows=rows)) != shape:
+            return False
+        beyond = 1 + max(shape.steps, shape.speculation.num_tail_entries)
+        return all(
+            row.root_position + beyond <= len(resident.run.slots) for row, resident in zip(rows, residents, strict=True)
+        )
+
+    def _compares(self, shape: CycleShape) -> bool:
+        """Whether the ranks compare what they verify."""
+        return self.cycle.seat.grown_by_all and shape.num_rows > 1
+
+    def _discard(self) -> None:
+        flight, self.ahead = self.ahead, None
+        self._undo(flight)
+
+    def _undo(self, flight: Flight | None) -> None:
+        """Leave the room as it was before a cycle; entries that it wrote stand beyond what is committed."""
+        if flight is not None and flight.shape.steps and self.room is not None:
+            self.room.undo(flight.shape.num_places, self._rows_to_extend(flight.shape.steps))
 
     def _seat(self, residents: Sequence[Resident], steps: int) -> list[int]:
         """Make room for what waits, and say how much waits for each request."""
@@ -113,7 +184,9 @@ class GraphedCycle:
         return max(self._extend_rows, steps + 1)
 
     def _prepare(self, shape: CycleShape) -> Captured:
-        return Captured(Statics(shape, self.cycle.pool.device), Segment(self._memory), Segment(self._memory))
+        vocab_size = self.cycle.target.config.vocab_size
+        statics = Statics(shape, self.cycle.page_size, vocab_size, self.cycle.pool.device)
+        return Captured(statics, Segment(self._memory), Segment(self._memory), Landing(statics.outcome))
 
     def _draft(self, statics: Statics) -> None:
         """Extend, draft, hand round; a rank without the draft receives."""
@@ -121,61 +194,79 @@ class GraphedCycle:
         drafter, steps = self.cycle.drafter, statics.shape.steps
         if drafter is not None and self.room is not None:
             places, rows = statics.shape.num_places, self._rows_to_extend(steps)
-            opening = static_extend(
-                drafter,
-                statics.slots_SL,
-                statics.positions_S,
-                statics.waiting_S,
-                self.room.tokens_SW[:places, :rows],
-                self.room.features_SWF[:places, :rows],
-            )
-            tokens_SN = static_chain(
-                drafter, statics.slots_SL, opening, statics.roots_S, statics.positions_S, steps=steps
-            )
-            statics.tokens_SN.copy_(tokens_SN * statics.taken_S[:, None])  # one chain on all ranks, spare places too
+            keys, roots_S = statics.keys(statics.positions_S[:, None], first=1), statics.positions_S
+            waiting = self.room.read(places, rows)
+            opening = static_extend(drafter, keys, roots_S, statics.waiting_S, *waiting)
+            drawn = (opening, statics.roots_S, roots_S)
+            if statics.shape.speculation.is_chain:
+                at_step = partial(step_attend, drafter, keys, roots_S)
+                tree = chain(drafter.chain(*drawn, steps, statics.sampling(), None, at_step))
+            else:
+                at_level = partial(level_attend, drafter, keys, roots_S)
+                tree = drafter.tree(*drawn, statics.shape.speculation, statics.sampling(), None, at_level)
+            statics.take(tree)
         if self.cycle.seat.travels:
             self._hand_round(statics)
 
     def _hand_round(self, statics: Statics) -> None:
-        statics.tokens_SN.copy_(hand_round(chain(statics.tokens_SN), self.cycle.seat.target).tokens_SN)
+        statics.take(hand_round(statics.tree(), self.cycle.seat.target))
 
     def _verify(self, statics: Statics) -> None:
         """Verify, accept, and leave what the next extend needs."""
-        cycle, num_rows = self.cycle, statics.shape.num_rows
+        cycle, tree = self.cycle, statics.tree()
         cycle.on_enter(Stage.VERIFY)
-        tree = chain(statics.tokens_SN if num_rows > 1 else statics.roots_S[:, None])
-        addresses_SN = statics.positions_S[:, None] + torch.arange(num_rows, device=statics.device)
-        attend = rows_from(cycle.pool, statics.slots_SL, addresses_SN)
-        verified = cycle.look(tree, attend, None, check=cycle.seat.grown_by_all and num_rows > 1)
+        roots_S = statics.positions_S
+        attend = static_attend(cycle.pool, tree_keys(statics.keys(roots_S[:, None]), roots_S, tree))
+        check = self._compares(statics.shape)
+        verified = cycle.look(tree, attend, statics.sampling(), check=check)
         accepted = cycle.walk(tree, verified, statics.limits_S, statics.seeds_S, statics.positions_S)
-        statics.outcome.copy_(torch.cat((accepted.counts_S[:, None], accepted.tokens_SD), dim=1))
+        statics.outcome.copy_(torch.cat((accepted.counts_S[:, None], accepted.tokens_SD, tree.depths_SN), dim=1))
+        addresses_SD = roots_S[:, None] + torch.arange(tree.max_depth + 1, device=statics.device)
+        if not tree.is_chain:
+            self._settle(statics, accepted, addresses_SD)
         if self.room is not None and verified.features_TF is not None:
-            features_SNF = verified.features_TF.view(*tree.tokens_SN.shape, -1)
-            self._keep(self.room, statics, accepted.tokens_SD, features_SNF)
+            features_SDF = verified.features_TF.view(*tree.tokens_SN.shape, -1)
+            if not tree.is_chain:
+                features_SDF = features_SDF.take_along_dim(accepted.rows_SD[..., None], dim=1)
+            self._keep(self.room, statics, accepted.tokens_SD, features_SDF)
             if cycle.page_features is not None:
-                slots_SN = statics.slots_SL.gather(1, addresses_SN)
-                cycle.page_features.keep_rows(slots_SN, addresses_SN, features_SNF)
+                slots_SD = statics.keys(addresses_SD).slots_at(addresses_SD)
+                cycle.page_features.keep_rows(slots_SD, addresses_SD, features_SDF)
+        statics.advance(accepted, pdl=cycle.pool.pdl)
 
-    def _keep(self, room: WaitingRoom, statics: Statics, tokens_SN: Tensor, features_SNF: Tensor) -> None:
-        """After a chain its rows are all that waits; a plain step adds one to those that did."""
-        places, num_rows = statics.shape.num_places, statics.shape.num_rows
+    def _settle(self, statics: Statics, accepted: Accepted, addresses_SD: Tensor) -> None:
+        """Move the accepted path's entries to the addresses of their positions; what is not accepted moves nowhere."""
+        keys = statics.keys(addresses_SD)
+        depths_D = torch.arange(addresses_SD.shape[1], device=statics.device)
+        moved_SD = (depths_D > 0) & (depths_D < accepted.counts_S[:, None])
+        sources_SD = (statics.positions_S[:, None] + accepted.rows_SD).masked_fill(~moved_SD, NOWHERE)
+        self.cycle.pool.move(
+            keys.slots_at(sources_SD).flatten(), keys.slots_at(addresses_SD.masked_fill(~moved_SD, NOWHERE)).flatten()
+        )
+
+    def _keep(self, room: WaitingRoom, statics: Statics, tokens_SD: Tensor, features_SDF: Tensor) -> None:
+        """After a draft its path is all that waits; a plain step adds one to those that did."""
+        places, depth = tokens_SD.shape
         if statics.shape.steps:
-            room.tokens_SW[:places, :num_rows] = tokens_SN
-            room.features_SWF[:places, :num_rows] = features_SNF
+            room.tokens_SW[:places, :depth] = tokens_SD
+            room.features_SWF[:places, :depth] = features_SDF
             return
         places_S = torch.arange(places, device=statics.device)
-        room.tokens_SW[places_S, statics.waiting_S] = tokens_SN[:, 0]
-        room.features_SWF[places_S, statics.waiting_S] = features_SNF[:, 0]
+        room.tokens_SW[places_S, statics.waiting_S] = tokens_SD[:, 0]
+        room.features_SWF[places_S, statics.waiting_S] = features_SDF[:, 0]
 
     def _commit(
-        self, batch: Batch, residents: Sequence[Resident], statics: Statics, outcome: list[list[int]]
+        self, batch: Batch, residents: Sequence[Resident], flight: Flight, outcome: list[list[int]]
     ) -> tuple[Run, ...]:
         """Move every request on by what it emitted."""
+        places = {id(each): place for place, each in enumerate(flight.residents)}
         runs: list[Run] = []
-        for place, (row, resident) in enumerate(zip(batch.rows, residents, strict=True)):
-            count, *tokens = outcome[place]
+        for row, resident in zip(batch.rows, residents, strict=True):
+            place = places[id(resident)]
+            count, tokens = outcome[place][0], outcome[place][1 : flight.shape.steps + 2]
+            depths = outcome[place][flight.shape.steps + 2 :]
             resident.expects = (tokens[count - 1], row.root_position + count)
             if self.room is not None:
-                self.room.counts[place] = count if statics.shape.steps else self.room.counts[place] + 1
-            runs.append(run_of(row, tokens[:count], range(statics.shape.num_rows)))
+                self.room.counts[place] = count if flight.shape.steps else self.room.counts[place] + 1
+            runs.append(run_of(row, tokens[:count], depths))
         return tuple(runs)

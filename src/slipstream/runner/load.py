@@ -98,10 +98,10 @@ def _lent_tables(
     return embedding, head
 
 
-def seat_of(placement: Placement, world: World) -> Seat:
-    """This rank's place in a placement."""
+def seat_of(placement: Placement, world: World, *, drafts: bool = True) -> Seat:
+    """This rank's place in a placement; drafts: whether some rank holds a draft."""
     everyone = placement.replicated or placement.ranks == world.size
     group: Group | None = SoloGroup() if placement.replicated else None
     if not placement.replicated and placement.holds(world.rank):
         group = world.drafts[placement.ranks]
-    return Seat(group=group, target=world.target, grown_by_all=everyone and world.size > 1)
+    return Seat(group=group, target=world.target, grown_by_all=everyone and world.size > 1, drafts=drafts)

@@ -145,7 +145,8 @@ class Rank:
     def _make_pools(self, config: EngineConfig) -> None:
         assert self._target is not None, "LoadTarget comes first"
         self._worker = None  # the old pools go before the new ones come
-        seat = seat_of(self._placed.placement if self._placed else LEADER_ALONE, self.world)
+        drafts = self._placed is not None and self._placed.wanted
+        seat = seat_of(self._placed.placement if self._placed else LEADER_ALONE, self.world, drafts=drafts)
         with self._refusing("the KV pools", "lower --memory-fraction, --kv-gib or --max-len"):
             self._worker = Worker(
                 config,

@@ -1,6 +1,6 @@
 """The tensors of one captured cycle: what it reads is loaded before each replay, what it leaves is read after.
 
-Shape letters: S places, L entries of each, N rows of the chain.
+Shape letters: S places, E pages of each, N rows of the tree, D depth + 1.
 """
 
 from collections.abc import Sequence
@@ -9,13 +9,19 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from slipstream.attention.static import SCRATCH_SLOT
+from slipstream.attention.static import SCRATCH_PAGE
+from slipstream.attention.tree import TokenTree, chain
+from slipstream.config.speculation import Speculation
 from slipstream.flow.batch import Batch, Row, bucket
+from slipstream.kernels.keys import Keys
 from slipstream.kernels.reference import KEY_BLOCK
 from slipstream.runner.inputs import Resident
+from slipstream.verify.accept import Accepted
+from slipstream.verify.distribution import Sampling
 
-SPARE = (0, 1, 1, 0, 0, 0)  # a place that nobody has: reads and writes the scratch page, accepts nothing
+SPARE = (0, 1, 1, 0, 0, 0, 0)  # a place that nobody has: reads and writes the scratch page, accepts nothing
 NUM_FIELDS = len(SPARE)
+SPARE_DRAWS = (0.0, 1.0, 0.0, 0.0)  # greedy; the last is its top-k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,20 +30,36 @@ class CycleShape:
 
     num_places: int
     num_keys: int
-    steps: int
+    speculation: Speculation
+    sampled: bool  # some request draws
+    filtered: bool  # some request cuts its distribution
+
+    @property
+    def steps(self) -> int:
+        """Draft steps a cycle."""
+        return self.speculation.steps
 
     @property
     def num_rows(self) -> int:
         """Rows a request, root included."""
-        return self.steps + 1
+        return self.speculation.num_rows
 
 
-def shape_of(batch: Batch) -> CycleShape:
-    """The smallest captured shape that holds a batch: places and blocks of keys in powers of two."""
-    steps = batch.speculation.steps
-    num_keys = max(row.root_position for row in batch.rows) + steps + 1
-    blocks = -(-num_keys // KEY_BLOCK)
-    return CycleShape(num_places=bucket(len(batch.rows)), num_keys=bucket(blocks) * KEY_BLOCK, steps=steps)
+def shape_of(batch: Batch, *, growth: int = 2) -> CycleShape:
+    """The smallest captured shape that holds a batch: places in powers of two, blocks of keys in powers of growth."""
+    shape, params = batch.speculation, [row.params for row in batch.rows]
+    num_keys = max(row.root_position for row in batch.rows) + 1 + max(shape.steps, shape.num_tail_entries)
+    blocks = 1
+    while blocks * KEY_BLOCK < num_keys:
+        blocks *= growth
+    drawn = [each for each in params if not each.greedy]
+    return CycleShape(
+        num_places=bucket(len(batch.rows)),
+        num_keys=blocks * KEY_BLOCK,
+        speculation=shape,
+        sampled=bool(drawn),
+        filtered=any(each.top_k or each.top_p < 1 or each.min_p for each in drawn),
+    )
 
 
 @dataclass(slots=True)
@@ -45,37 +67,122 @@ class Statics:
     """Static tensors of one shape."""
 
     shape: CycleShape
+    page_size: int
+    vocab_size: int
     device: torch.device
     fields: Tensor = field(init=False)  # [NUM_FIELDS, S]
-    slots_SL: Tensor = field(init=False)
-    tokens_SN: Tensor = field(init=False)  # the chain that is verified
-    outcome: Tensor = field(init=False)  # [S, 1 + N]: how many were emitted, then the tokens
-    _owners: list[Resident] = field(default_factory=list)  # whose slots are loaded
+    draws: Tensor = field(init=False)  # fp32 [4, S]: temperature, top-p, min-p, top-k
+    pages_SE: Tensor = field(init=False)
+    nodes: Tensor = field(init=False)  # [3, S, N]: tokens, parents and depths of the tree that is verified
+    outcome: Tensor = field(init=False)  # [S, 1 + D + N]: how many were emitted, the tokens, the tree's depths
+    _owners: list[Resident] = field(default_factory=list)  # whose pages are loaded
+    _num_pages: list[int] = field(default_factory=list)  # of each owner, when they were loaded
 
     def __post_init__(self) -> None:
         shape, integers = self.shape, {"dtype": torch.int64, "device": self.device}
         self.fields = torch.zeros(NUM_FIELDS, shape.num_places, **integers)
-        self.slots_SL = torch.full((shape.num_places, shape.num_keys), SCRATCH_SLOT, **integers)
-        self.tokens_SN = torch.zeros(shape.num_places, shape.num_rows, **integers)
-        self.outcome = torch.zeros(shape.num_places, 1 + shape.num_rows, **integers)
+        self.draws = torch.tensor(SPARE_DRAWS, device=self.device)[:, None].repeat(1, shape.num_places)
+        num_pages = -(-shape.num_keys // self.page_size)
+        self.pages_SE = torch.full((shape.num_places, num_pages), SCRATCH_PAGE, dtype=torch.int32, device=self.device)
+        self.nodes = torch.zeros(3, shape.num_places, shape.num_rows, **integers)
+        self.outcome = torch.zeros(shape.num_places, 2 + shape.steps + shape.num_rows, **integers)
 
     def load(self, rows: Sequence[Row], residents: Sequence[Resident], waiting: Sequence[int]) -> None:
         """Take a batch; waiting: positions that the draft has not seen, 1 where there is no draft."""
         values = [
-            (row.root_token, row.root_position, count, row.depth_limit, row.seed, 1)
+            (row.root_token, row.root_position, count, row.depth_limit, row.seed, 1, row.room)
             for row, count in zip(rows, waiting, strict=True)
         ]
         values += [SPARE] * (self.shape.num_places - len(values))
-        self.fields.copy_(torch.tensor(list(zip(*values, strict=True))))
-        if len(self._owners) != len(residents) or any(a is not b for a, b in zip(self._owners, residents, strict=True)):
-            self._load_slots(residents)
+        self._send(self.fields, torch.tensor(list(zip(*values, strict=True))))
+        if self.shape.sampled:
+            draws = [(p.temperature, p.top_p, p.min_p, float(p.top_k or 0)) for p in (row.params for row in rows)]
+            draws += [SPARE_DRAWS] * (self.shape.num_places - len(draws))
+            self._send(self.draws, torch.tensor(list(zip(*draws, strict=True))))
+        self.load_pages(residents)
 
-    def _load_slots(self, residents: Sequence[Resident]) -> None:
-        self.slots_SL.fill_(SCRATCH_SLOT)
+    def _send(self, to: Tensor, values: Tensor) -> None:
+        """Copy without waiting for the device."""
+        to.copy_(values.pin_memory() if to.is_cuda else values, non_blocking=True)
+
+    def advance(self, accepted: Accepted, *, pdl: bool | None) -> None:
+        """Move every place on by what it emitted: where the next cycle begins, if nothing changes."""
+        emitted_SD, counts_S, drafted = accepted.tokens_SD, accepted.counts_S, bool(self.shape.steps)
+        if pdl is not None:
+            from slipstream.kernels.accept import advance  # noqa: PLC0415 - needs triton
+
+            advance(self.fields, emitted_SD.contiguous(), counts_S, drafted=drafted, pdl=pdl)
+            return
+        counts_S = counts_S * self.taken_S
+        last_S1 = emitted_SD.gather(1, (counts_S - 1).clamp(min=0)[:, None])
+        room_S = self.fields[6] - counts_S
+        moved_S = counts_S > 0
+        self.fields[0].copy_(torch.where(moved_S, last_S1[:, 0], self.roots_S))
+        self.fields[1].add_(counts_S)
+        if drafted:
+            self.fields[2].copy_(torch.where(moved_S, counts_S, self.waiting_S))
+        self.fields[3].copy_(self.limits_S.minimum((room_S - 1).clamp(min=0)))
+        self.fields[6].copy_(room_S)
+
+    def load_pages(self, residents: Sequence[Resident]) -> None:
+        """Take the pages of a batch's requests, unless they are here."""
+        num_pages = [len(each.run.slots) for each in residents]
+        same = len(self._owners) == len(residents) and all(a is b for a, b in zip(self._owners, residents, strict=True))
+        if not same or num_pages != self._num_pages:
+            self._write_pages(residents)
+            self._num_pages = num_pages
+
+    def _write_pages(self, residents: Sequence[Resident]) -> None:
+        self.pages_SE.fill_(SCRATCH_PAGE)
         for place, resident in enumerate(residents):
-            slots = resident.run.slots[: self.shape.num_keys]
-            self.slots_SL[place, : len(slots)] = slots
+            pages = resident.run.slots[:: self.page_size][: self.pages_SE.shape[1]] // self.page_size
+            self.pages_SE[place, : len(pages)] = pages
         self._owners = list(residents)
+
+    def keys(self, newest_SR: Tensor, *, first: int = 0) -> Keys:
+        """Where entries live, for rows that see up to `newest_SR`."""
+        return Keys(pages=self.pages_SE, page=self.page_size, newest=newest_SR, most=self.shape.num_keys, first=first)
+
+    def sampling(self) -> Sampling | None:
+        """The requests' parameters; None where all are greedy."""
+        if not self.shape.sampled:
+            return None
+        temperatures_S, top_p_S, min_p_S, top_k_S = self.draws.unbind(0)
+        top_k_S = top_k_S.long()
+        return Sampling(
+            sampled_R=temperatures_S > 0,
+            temperatures_R=torch.where(temperatures_S > 0, temperatures_S, 1.0),
+            top_k_R=torch.where(top_k_S > 0, top_k_S, self.vocab_size),
+            top_p_R=top_p_S,
+            min_p_R=min_p_S,
+            seeds_R=self.seeds_S,
+            filtered=self.shape.filtered,
+        )
+
+    def tree(self) -> TokenTree:
+        """What is verified."""
+        tokens_SN, parents_SN, depths_SN = self.nodes.unbind(0)
+        if not self.shape.steps:
+            return chain(self.roots_S[:, None])
+        if self.shape.speculation.is_chain:
+            return chain(tokens_SN)
+        return TokenTree(
+            tokens_SN=tokens_SN,
+            parents_SN=parents_SN,
+            depths_SN=depths_SN,
+            max_depth=self.shape.steps,
+            is_chain=False,
+        )
+
+    def take(self, tree: TokenTree) -> None:
+        """Keep a tree to verify; spare places hold zeros below the root, so that all ranks hold the same."""
+        taken_S1 = self.taken_S[:, None]
+        self.nodes[0].copy_(tree.tokens_SN * taken_S1)
+        if not tree.is_chain:
+            # a spare place's tree is a chain of the first rows, the same on all ranks
+            depths_N = torch.arange(tree.num_rows, device=self.device).clamp(max=tree.max_depth)
+            self.nodes[1].copy_(torch.where(taken_S1 > 0, tree.parents_SN, (depths_N - 1)[None]))
+            self.nodes[2].copy_(torch.where(taken_S1 > 0, tree.depths_SN, depths_N[None]))
 
     @property
     def roots_S(self) -> Tensor:

@@ -24,8 +24,20 @@ class WaitingRoom:
         device = like.device
         self.tokens_SW = torch.zeros(num_places, num_rows, dtype=torch.int64, device=device)
         self.features_SWF = torch.zeros(num_places, num_rows, feature_size, dtype=like.dtype, device=device)
+        self._read_SW, self._read_SWF = self.tokens_SW.clone(), self.features_SWF.clone()
         self.counts: list[int] = []
         self._guests: list[Resident] = []
+
+    def read(self, num_places: int, num_rows: int) -> tuple[Tensor, Tensor]:
+        """What waits in the first places, out of the way of what the same cycle leaves."""
+        self._read_SW[:num_places, :num_rows] = self.tokens_SW[:num_places, :num_rows]
+        self._read_SWF[:num_places, :num_rows] = self.features_SWF[:num_places, :num_rows]
+        return self._read_SW[:num_places, :num_rows], self._read_SWF[:num_places, :num_rows]
+
+    def undo(self, num_places: int, num_rows: int) -> None:
+        """Have what was read last wait again: the cycle that read it counts for nothing."""
+        self.tokens_SW[:num_places, :num_rows] = self._read_SW[:num_places, :num_rows]
+        self.features_SWF[:num_places, :num_rows] = self._read_SWF[:num_places, :num_rows]
 
     def seat(self, residents: Sequence[Resident]) -> None:
         """Give each request its place, in the order of the batch."""
@@ -43,14 +55,22 @@ class WaitingRoom:
 
     def vacate(self) -> None:
         """Hand every request what waits for it."""
-        for place, (resident, count) in enumerate(zip(self._guests, self.counts, strict=True)):
-            if count:
-                resident.pending = Pending(
-                    start=resident.expects[1] - count,
-                    tokens=self.tokens_SW[place, :count].clone(),
-                    features=self.features_SWF[place, :count].clone(),
-                )
+        for resident in self._guests:
+            self.hand_back(resident)
         self._guests, self.counts = [], []
+
+    def hand_back(self, resident: Resident, *, was_read: bool = False) -> None:
+        """Hand one request, if it has a place, what waits for it. was_read: a cycle on its way has read it already."""
+        place = next((at for at, guest in enumerate(self._guests) if guest is resident), None)
+        if place is None or not self.counts[place]:
+            return
+        count = self.counts[place]
+        tokens, features = (self._read_SW, self._read_SWF) if was_read else (self.tokens_SW, self.features_SWF)
+        resident.pending = Pending(
+            start=resident.expects[1] - count,
+            tokens=tokens[place, :count].clone(),
+            features=features[place, :count].clone(),
+        )
 
     def longest(self, residents: Sequence[Resident]) -> int:
         """The most positions that wait for one of these requests, or for one that has a place here."""

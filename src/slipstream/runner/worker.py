@@ -19,6 +19,7 @@ from slipstream.flow.batch import Batch, Row
 from slipstream.flow.output import Run
 from slipstream.flow.prefill import Prefill
 from slipstream.flow.request import RequestId
+from slipstream.layers.products import TORCH, Products
 from slipstream.models.decoder import Decoder
 from slipstream.parallel.cut import kv_heads
 from slipstream.parallel.group import Group, SoloGroup
@@ -31,6 +32,8 @@ from slipstream.runner.keeping import PageFeatures
 from slipstream.runner.masking import MaskMaker
 from slipstream.runner.waiting import shorten
 from slipstream.text.grammar import Grammars
+
+KERNELS_FROM = (8, 0)  # compute capability
 
 
 def no_grammars() -> Grammars:
@@ -56,11 +59,14 @@ class Worker:
         open_grammars: of the target's tokenizer, asked for when a request needs them.
         """
         self.config, self.target = config, target
-        self.pool = _pool(config, target.config, group=target.group, like=target.norm.weight)
+        target.products = products = products_for(target.norm.weight)
+        self.pool = _pool(config, target.config, group=target.group, like=target.norm.weight, pdl=products.pdl)
         drafter = None
         if draft is not None:
             model = draft.model
-            drafter = Drafter(draft, _pool(config, model.config.body, group=model.group, like=model.norm.weight))
+            model.products = products
+            pool = _pool(config, model.config.body, group=model.group, like=model.norm.weight, pdl=products.pdl)
+            drafter = Drafter(draft, pool)
         self.drafter, self.stamps, masker = drafter, stamps or Stamps(), MaskMaker(open_grammars)
         page_features = None if drafter is None else _page_features(config, drafter, like=target.norm.weight)
         self.cycle = Cycle(
@@ -69,9 +75,10 @@ class Worker:
             drafter,
             masker,
             page_features,
-            seat=seat or Seat(group=SoloGroup(), target=target.group, grown_by_all=False),
+            seat=seat or Seat(group=SoloGroup(), target=target.group, grown_by_all=False, drafts=drafter is not None),
             stamps=self.stamps,
             feature_ring=config.feature_ring,
+            page_size=config.page_size,
             synthetic_accept_length=config.synthetic_accept_length,
         )
         self.entrance = Entrance(target, self.pool, drafter, masker, page_features)
@@ -142,7 +149,7 @@ class Worker:
         if resident is None or self.drafter is None or not complete:
             return
         if self.graphed is not None:
-            self.graphed.vacate()
+            self.graphed.hand_back(resident)
         pending = resident.pending
         assert pending is not None, "behind a context something waits for the draft"
         num_needed = complete - 1 - pending.start  # the draft's entry of position p stands at p + 1
@@ -172,7 +179,16 @@ def _page_features(config: EngineConfig, drafter: Drafter, *, like: Tensor) -> P
     return PageFeatures(num_pages=config.num_pages, page_size=config.page_size, feature_size=size, like=like)
 
 
-def _pool(config: EngineConfig, shape: ModelConfig, *, group: Group, like: Tensor) -> KVPool:
+def products_for(like: Tensor) -> Products:
+    """Our kernels, where they run: on a CUDA device that multiplies bf16; torch elsewhere."""
+    if like.device.type != "cuda" or torch.cuda.get_device_capability(like.device) < KERNELS_FROM:
+        return TORCH
+    from slipstream.layers.kernel_products import kernel_products  # noqa: PLC0415 - needs triton
+
+    return kernel_products(like.device)
+
+
+def _pool(config: EngineConfig, shape: ModelConfig, *, group: Group, like: Tensor, pdl: bool | None) -> KVPool:
     return KVPool(
         num_layers=shape.num_layers,
         num_pages=config.num_pages,
@@ -181,4 +197,5 @@ def _pool(config: EngineConfig, shape: ModelConfig, *, group: Group, like: Tenso
         head_dim=shape.head_dim,
         dtype=like.dtype,
         device=like.device,
+        pdl=pdl,
     )

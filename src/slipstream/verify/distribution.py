@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from slipstream.config.sampling import SamplingParams
+from slipstream.kernels.draws import Draws
 from slipstream.kernels.noise import gumbel_noise
 from slipstream.parallel.cut import Shard
 from slipstream.verify.shards import best_ids, whole_rows
@@ -37,6 +38,11 @@ class Sampling:
     def take(self, rows: Tensor) -> "Sampling":
         """The parameters of some rows."""
         return self._each(lambda column_R: column_R[rows])
+
+    def draws(self, positions_R: Tensor, first_id: int = 0) -> Draws:
+        """The same for a head that draws by itself, filters aside; positions_R: where each row's token will stand."""
+        temperatures_R = self.temperatures_R * self.sampled_R
+        return Draws(temperatures=temperatures_R, seeds=self.seeds_R, positions=positions_R, first_id=first_id)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Sampling":
         names = ("sampled_R", "temperatures_R", "top_k_R", "top_p_R", "min_p_R", "seeds_R")

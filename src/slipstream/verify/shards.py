@@ -22,8 +22,14 @@ def best_ids(scores_RV: Float[Tensor, "r v"], shard: Shard | None) -> Int[Tensor
     local_R = scores_RV.argmax(-1)
     if shard is None or shard.group.size == 1:
         return local_R
-    values_R = scores_RV.gather(1, local_R[:, None])[:, 0].float()
-    keys_R = (sortable(values_R) << 32) | (LOW_BITS - (local_R + shard.first))
+    return best_of(scores_RV.gather(1, local_R[:, None])[:, 0].float(), local_R + shard.first, shard)
+
+
+def best_of(values_R: Float[Tensor, " r"], ids_R: Int[Tensor, " r"], shard: Shard | None) -> Int[Tensor, " r"]:
+    """The best of all ranks, of which each brings its own best score (fp32) and that one's id."""
+    if shard is None or shard.group.size == 1:
+        return ids_R
+    keys_R = (sortable(values_R) << 32) | (LOW_BITS - ids_R)
     best_R = shard.group.all_gather(keys_R, "best token").amax(0)
     return LOW_BITS - (best_R & LOW_BITS)
 

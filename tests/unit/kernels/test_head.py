@@ -5,7 +5,8 @@ import torch
 
 pytest.importorskip("triton")
 
-from slipstream.kernels.head import Draws, choose_tokens
+from slipstream.kernels.draws import Draws
+from slipstream.kernels.head import choose_tokens
 from slipstream.kernels.norms import add_squares
 from slipstream.kernels.plans import Plan
 from slipstream.kernels.skinny import Norm

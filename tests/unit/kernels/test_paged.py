@@ -9,7 +9,8 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from slipstream.kernels.paged import BLOCK, PART, Keys, paged_attention
+from slipstream.kernels.keys import Keys
+from slipstream.kernels.paged import BLOCK, PART, paged_attention
 from slipstream.kernels.twins import NO_KEY, attention_twin, keys_of_row
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from slipstream.config.sampling import SamplingParams
-from slipstream.config.speculation import speculation
-from slipstream.engine.engine import Engine
+from slipstream.config.speculation import Speculation, speculation
+from slipstream.engine.engine import Ending, Engine
 from slipstream.flow.batch import Batch, Row
 from slipstream.flow.output import Answer
+from slipstream.flow.request import Request
 from slipstream.kernels.reference import KEY_BLOCK
 from slipstream.runner.graphs import GraphedCycle
 from slipstream.runner.statics import shape_of
-from tests.tiny_engine import TINY, run_all, some_prompts, tiny_draft, tiny_engine, tiny_target
+from tests.tiny_engine import TINY, NoStops, run_all, some_prompts, tiny_draft, tiny_engine, tiny_target
 
 GREEDY = SamplingParams(max_tokens=40)
 PROMPTS = some_prompts(6)
@@ -70,10 +71,6 @@ def test_plain_cycles_leave_features_that_later_cycles_use(ring: int) -> None:
 
 def run_in_turns(engine: Engine, turns: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Each number of steps for nine cycles, over three requests."""
-    from slipstream.engine.engine import Ending
-    from slipstream.flow.request import Request
-    from tests.tiny_engine import NoStops
-
     params, cycle = SamplingParams(max_tokens=100), 0
     for index, prompt in enumerate(PROMPTS[:3]):
         request = Request(id=index, prompt=tuple(prompt), params=params, seed=0)
@@ -86,7 +83,40 @@ def run_in_turns(engine: Engine, turns: tuple[int, ...]) -> list[tuple[int, ...]
     return kept
 
 
-def test_sampled_companions_run_elsewhere_and_change_nothing() -> None:
+@pytest.mark.parametrize("shape", [speculation(3, 2, 4), speculation(3, 4, 12), speculation(1, 3, 3)], ids=str)
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_trees_give_the_tokens_and_counts_of_the_eager_cycle(shape: Speculation, temperature: float) -> None:
+    params = SamplingParams(max_tokens=40, temperature=temperature)
+    expected = run_all(tiny_engine(shape), PROMPTS, params)
+    found = run_all(static(tiny_engine(shape)), PROMPTS, params)
+    assert runs(found) == runs(expected)
+    assert sum(each.statistics.accepted for each in found) > 0
+
+
+@pytest.mark.parametrize(
+    "more", [{"temperature": 0.7}, {"temperature": 1.0, "top_k": 5}, {"temperature": 1.2, "top_p": 0.9, "min_p": 0.05}]
+)
+def test_sampled_batches_with_greedy_companions_give_the_tokens_of_the_eager_cycle(more: dict) -> None:
+    found = []
+    for make in (lambda engine: engine, static):
+        engine = make(tiny_engine(speculation(3)))
+        each = [GREEDY, replace(GREEDY, seed=3, **more), GREEDY, replace(GREEDY, seed=4, **more)]
+        found.append(runs(run_mixed(engine, PROMPTS[:4], each)))
+    assert found[0] == found[1]
+
+
+def run_mixed(engine: Engine, prompts: list[list[int]], params: list[SamplingParams]) -> list[Answer]:
+    """Every prompt with parameters of its own, all together."""
+    for index, (prompt, each) in enumerate(zip(prompts, params, strict=True)):
+        request = Request(id=index, prompt=tuple(prompt), params=each, seed=each.seed or 0)
+        engine.add(request, Ending(stop_ids=(), matcher=NoStops()))
+    found: dict[int, Answer] = {}
+    while engine.busy:
+        found |= {news.request: news.answer for news in engine.step() if news.answer is not None}
+    return [found[index] for index in range(len(prompts))]
+
+
+def test_sampled_companions_change_nothing() -> None:
     engine, prompts = static(tiny_engine(speculation(3), max_batch=2)), PROMPTS[:4]
     greedy = run_all(tiny_engine(speculation(3)), prompts, GREEDY)
     assert [each.tokens for each in run_all(engine, prompts, GREEDY)] == [each.tokens for each in greedy]
@@ -95,13 +125,14 @@ def test_sampled_companions_run_elsewhere_and_change_nothing() -> None:
     assert [each.tokens for each in run_all(engine, prompts, sampled)] == [each.tokens for each in expected]
 
 
-def test_batches_that_ask_for_more_than_an_argmax_run_elsewhere() -> None:
+def test_batches_that_ask_for_more_than_a_draw_run_elsewhere() -> None:
     graphed = GraphedCycle(tiny_engine(speculation(3)).executor.cycle, max_batch=4, steps=3, capture=False)  # type: ignore[attr-defined]
     row = Row(request=0, root_token=1, root_position=5, depth_limit=3, params=GREEDY, seed=0)
     batch = Batch(cycle=0, rows=(row,), speculation=speculation(3))
     assert graphed.covers(batch)
+    assert graphed.covers(replace(batch, rows=(row, replace(row, params=replace(GREEDY, temperature=1.0, top_k=3)))))
     others = ({"presence_penalty": 1.0}, {"logit_bias": {1: 1.0}}, {"bad_word_ids": ((1,),)}, {"min_tokens": 2})
-    for more in (*others, {"logprobs": 0}, {"repetition_penalty": 1.2}, {"temperature": 1.0}):
+    for more in (*others, {"logprobs": 0}, {"repetition_penalty": 1.2}):
         asking = replace(row, params=replace(GREEDY, **more))
         assert not graphed.covers(replace(batch, rows=(row, asking)))
 
@@ -139,7 +170,7 @@ def test_spare_places_hold_the_same_on_all_ranks() -> None:
     for captured in engine.executor.graphed._captured.values():
         statics = captured.statics
         spare = statics.taken_S == 0
-        assert torch.equal(statics.tokens_SN[spare], torch.zeros_like(statics.tokens_SN[spare]))
+        assert torch.equal(statics.nodes[0][spare], torch.zeros_like(statics.nodes[0][spare]))
 
 
 def test_a_batch_is_captured_in_the_smallest_shape_that_holds_it() -> None:

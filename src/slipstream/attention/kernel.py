@@ -1,0 +1,47 @@
+"""The paged backend by our kernels, in static shapes: lengths, pages and paths live on the device.
+
+A row's bits depend on its own keys alone, whatever other rows and requests it comes with, chain or tree.
+
+Shape letters: S requests, R rows of each, T = S * R, E pages of each, P path length, H heads, K head width.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from slipstream.attention.interface import AttentionShape, RopeTable
+from slipstream.attention.pool import KVPool
+from slipstream.kernels.keys import Keys
+from slipstream.kernels.paged import paged_attention
+from slipstream.kernels.qkv import rotate_and_store
+
+
+@dataclass(slots=True)
+class KernelAttend:
+    """Attend over a pool for one forward; which rows see what stands in `keys`."""
+
+    pool: KVPool
+    keys: Keys
+    pdl: bool
+    _windows: dict[int | None, Keys] = field(default_factory=dict)
+
+    @property
+    def positions_T(self) -> Tensor:
+        """For the noise of draws."""
+        return (self.keys.newest - self.keys.first).flatten()
+
+    def __call__(self, layer: AttentionShape, qkv_TC: Tensor, rope: RopeTable) -> Tensor:
+        """Store the rows' entries, then attend: [T, H * K]."""
+        pool = (self.pool.keys[layer.index], self.pool.values[layer.index])
+        norms, eps = None, 0.0
+        if layer.query_norm is not None and layer.key_norm is not None:
+            norms, eps = (layer.query_norm.weight, layer.key_norm.weight), layer.query_norm.eps
+        queries = rotate_and_store(
+            qkv_TC, self.keys, rope.tables, pool, num_heads=layer.num_heads, norms_K=norms, eps=eps, pdl=self.pdl
+        )
+        return paged_attention(queries, *pool, self._keys(layer.window), pdl=self.pdl).view(qkv_TC.shape[0], -1)
+
+    def _keys(self, window: int | None) -> Keys:
+        if window not in self._windows:
+            self._windows[window] = self.keys if window is None else replace(self.keys, window=window)
+        return self._windows[window]
