@@ -93,6 +93,7 @@ def advance_kernel(
     fields: "Any",
     emitted: "Any",
     counts: "Any",
+    after: "Any",
     num_places: "Any",
     NUM_DEPTHS: tl.constexpr,
     DRAFTED: tl.constexpr,
@@ -105,23 +106,30 @@ def advance_kernel(
     real = place < num_places
     taken = tl.load(fields + 5 * num_places + place, mask=real, other=0)
     count = tl.load(counts + place, mask=real, other=0) * taken
-    root = tl.load(emitted + place * NUM_DEPTHS + count - 1, mask=real & (count > 0), other=0)
+    moved = count > 0
+    before = tl.load(fields + place, mask=real, other=0)
+    root = tl.load(emitted + place * NUM_DEPTHS + count - 1, mask=real & moved, other=0)
+    waiting = tl.load(fields + 2 * num_places + place, mask=real, other=0)
     room = tl.load(fields + 6 * num_places + place, mask=real, other=0) - count
     limit = tl.load(fields + 3 * num_places + place, mask=real, other=0)
     position = tl.load(fields + num_places + place, mask=real, other=0)
-    tl.store(fields + place, root, mask=real & (count > 0))
-    tl.store(fields + num_places + place, position + count, mask=real)
-    if DRAFTED:
-        tl.store(fields + 2 * num_places + place, count, mask=real & (count > 0))
-    tl.store(fields + 3 * num_places + place, tl.minimum(limit, tl.maximum(room - 1, 0)), mask=real)
-    tl.store(fields + 6 * num_places + place, room, mask=real)
+    tl.store(after + place, tl.where(moved, root, before), mask=real)
+    tl.store(after + num_places + place, position + count, mask=real)
+    tl.store(after + 2 * num_places + place, tl.where(moved & DRAFTED, count, waiting), mask=real)
+    tl.store(after + 3 * num_places + place, tl.minimum(limit, tl.maximum(room - 1, 0)), mask=real)
+    seed = tl.load(fields + 4 * num_places + place, mask=real, other=0)
+    tl.store(after + 4 * num_places + place, seed, mask=real)
+    tl.store(after + 5 * num_places + place, taken, mask=real)
+    tl.store(after + 6 * num_places + place, room, mask=real)
 
 
-def advance(fields_FS: Tensor, emitted_SD: Tensor, counts_S: Tensor, *, drafted: bool, pdl: bool = False) -> None:
-    """Move the fields of all places on to the next cycle, in place."""
+def advance(
+    fields_FS: Tensor, emitted_SD: Tensor, counts_S: Tensor, after_FS: Tensor, *, drafted: bool, pdl: bool = False
+) -> None:
+    """The fields of all places as the next cycle begins, into `after_FS`."""
     num_places = fields_FS.shape[1]
     launch(
-        advance_kernel, (1,), fields_FS, emitted_SD, counts_S, num_places,
+        advance_kernel, (1,), fields_FS, emitted_SD, counts_S, after_FS, num_places,
         NUM_DEPTHS=emitted_SD.shape[1], DRAFTED=drafted, BLOCK=power_of_two(num_places), PDL=pdl, num_warps=1,
         launch_pdl=pdl,
     )  # fmt: skip

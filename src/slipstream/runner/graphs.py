@@ -102,6 +102,7 @@ class GraphedCycle:
             flight = self._launch(batch, residents)
         if self._foresees(batch, residents, flight):
             flight.statics.load_pages(residents)
+            flight.statics.advance()
             self.ahead = self._fly(flight.shape, residents)
         outcome = flight.outcome()
         if any(count == 0 for count, *_ in outcome):  # the ranks disagreed: once more, with rank 0's chain
@@ -232,7 +233,7 @@ class GraphedCycle:
             if cycle.page_features is not None:
                 slots_SD = statics.keys(addresses_SD).slots_at(addresses_SD)
                 cycle.page_features.keep_rows(slots_SD, addresses_SD, features_SDF)
-        statics.advance(accepted, pdl=cycle.pool.pdl)
+        statics.foresee(accepted, pdl=cycle.pool.pdl)
 
     def _settle(self, statics: Statics, accepted: Accepted, addresses_SD: Tensor) -> None:
         """Move the accepted path's entries to the addresses of their positions; what is not accepted moves nowhere."""

@@ -71,6 +71,7 @@ class Statics:
     vocab_size: int
     device: torch.device
     fields: Tensor = field(init=False)  # [NUM_FIELDS, S]
+    after: Tensor = field(init=False)  # the fields of the cycle behind this one
     draws: Tensor = field(init=False)  # fp32 [4, S]: temperature, top-p, min-p, top-k
     pages_SE: Tensor = field(init=False)
     nodes: Tensor = field(init=False)  # [3, S, N]: tokens, parents and depths of the tree that is verified
@@ -81,6 +82,7 @@ class Statics:
     def __post_init__(self) -> None:
         shape, integers = self.shape, {"dtype": torch.int64, "device": self.device}
         self.fields = torch.zeros(NUM_FIELDS, shape.num_places, **integers)
+        self.after = torch.zeros_like(self.fields)
         self.draws = torch.tensor(SPARE_DRAWS, device=self.device)[:, None].repeat(1, shape.num_places)
         num_pages = -(-shape.num_keys // self.page_size)
         self.pages_SE = torch.full((shape.num_places, num_pages), SCRATCH_PAGE, dtype=torch.int32, device=self.device)
@@ -105,24 +107,27 @@ class Statics:
         """Copy without waiting for the device."""
         to.copy_(values.pin_memory() if to.is_cuda else values, non_blocking=True)
 
-    def advance(self, accepted: Accepted, *, pdl: bool | None) -> None:
-        """Move every place on by what it emitted: where the next cycle begins, if nothing changes."""
+    def foresee(self, accepted: Accepted, *, pdl: bool | None) -> None:
+        """Note where every place's next cycle begins, if the batch stays."""
         emitted_SD, counts_S, drafted = accepted.tokens_SD, accepted.counts_S, bool(self.shape.steps)
         if pdl is not None:
             from slipstream.kernels.accept import advance  # noqa: PLC0415 - needs triton
 
-            advance(self.fields, emitted_SD.contiguous(), counts_S, drafted=drafted, pdl=pdl)
+            advance(self.fields, emitted_SD.contiguous(), counts_S, self.after, drafted=drafted, pdl=pdl)
             return
         counts_S = counts_S * self.taken_S
-        last_S1 = emitted_SD.gather(1, (counts_S - 1).clamp(min=0)[:, None])
-        room_S = self.fields[6] - counts_S
-        moved_S = counts_S > 0
-        self.fields[0].copy_(torch.where(moved_S, last_S1[:, 0], self.roots_S))
-        self.fields[1].add_(counts_S)
-        if drafted:
-            self.fields[2].copy_(torch.where(moved_S, counts_S, self.waiting_S))
-        self.fields[3].copy_(self.limits_S.minimum((room_S - 1).clamp(min=0)))
-        self.fields[6].copy_(room_S)
+        moved_S, room_S = counts_S > 0, self.fields[6] - counts_S
+        last_S = emitted_SD.gather(1, (counts_S - 1).clamp(min=0)[:, None])[:, 0]
+        self.after.copy_(self.fields)
+        self.after[0] = torch.where(moved_S, last_S, self.roots_S)
+        self.after[1] += counts_S
+        self.after[2] = torch.where(moved_S & drafted, counts_S, self.waiting_S)
+        self.after[3] = self.limits_S.minimum((room_S - 1).clamp(min=0))
+        self.after[6] = room_S
+
+    def advance(self) -> None:
+        """Begin the next cycle there."""
+        self.fields.copy_(self.after)
 
     def load_pages(self, residents: Sequence[Resident]) -> None:
         """Take the pages of a batch's requests, unless they are here."""

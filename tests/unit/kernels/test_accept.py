@@ -1,0 +1,50 @@
+"""The end of a cycle in kernels against `verify/accept.py`: on a CUDA device, elsewhere under Triton's interpreter."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from slipstream.attention.tree import chain
+from slipstream.kernels.accept import accept_chains, advance
+from slipstream.verify.accept import accept
+from slipstream.verify.synthetic import decreed_counts
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 4, 7])
+def test_chains_accept_what_the_walk_down_a_tree_accepts(num_rows: int) -> None:
+    generator = torch.Generator().manual_seed(num_rows)
+    tokens, targets = (torch.randint(0, 2, (33, num_rows), generator=generator).to(DEVICE) for _ in "ab")
+    limits = torch.randint(0, num_rows + 1, (33,), generator=generator).to(DEVICE)
+    wanted = accept(chain(tokens), targets, limits)
+    emitted, counts = accept_chains(tokens, targets, limits, seeds_S=limits, positions_S=limits)
+    assert torch.equal(counts, wanted.counts_S)
+    for place, count in enumerate(counts.tolist()):
+        assert torch.equal(emitted[place, :count], wanted.tokens_SD[place, :count])
+    for agreed in (True, False):
+        flag = torch.tensor(agreed, device=DEVICE)
+        _, marked = accept_chains(tokens, targets, limits, seeds_S=limits, positions_S=limits, agreed=flag)
+        assert torch.equal(marked, wanted.counts_S * agreed)
+
+
+def test_a_decreed_length_is_that_of_the_synthetic_counts_and_the_target_speaks_below_it() -> None:
+    generator = torch.Generator().manual_seed(5)
+    tokens, targets = torch.randint(0, 9, (40, 5)).to(DEVICE), torch.randint(10, 19, (40, 5)).to(DEVICE)
+    seeds = torch.randint(-(1 << 62), 1 << 62, (40,), generator=generator).to(DEVICE)
+    positions, limits = torch.arange(40).to(DEVICE), torch.full((40,), 4).to(DEVICE)
+    emitted, counts = accept_chains(tokens, targets, limits, seeds_S=seeds, positions_S=positions, decreed=2.6)
+    assert torch.equal(counts, decreed_counts(seeds, positions, 2.6) + 1)
+    for place, count in enumerate(counts.tolist()):
+        assert torch.equal(emitted[place, : count - 1], tokens[place, 1:count])
+        assert emitted[place, count - 1] == targets[place, count - 1]
+
+
+def test_fields_move_on_by_what_was_emitted_and_stay_where_nothing_was() -> None:
+    fields = torch.tensor([[5, 6, 0], [40, 50, 1], [2, 3, 1], [3, 3, 0], [-7, 8, 0], [1, 1, 0], [3, 90, 0]]).to(DEVICE)
+    emitted, counts = torch.tensor([[11, 12, 13], [21, 22, 23], [1, 2, 3]]).to(DEVICE), torch.tensor([2, 0, 1])
+    after = torch.zeros_like(fields)
+    advance(fields, emitted, counts.to(DEVICE), after, drafted=True)
+    wanted = [[12, 6, 0], [42, 50, 1], [2, 3, 1], [0, 3, 0], [-7, 8, 0], [1, 1, 0], [1, 90, 0]]
+    assert after.tolist() == wanted
