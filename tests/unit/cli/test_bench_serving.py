@@ -3,12 +3,15 @@
 import json
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slipstream.bench.definitions import undefined
 from slipstream.bench.serving.definitions import SERVING_DEFINITIONS
+from slipstream.cli.serving_tables import sentences
 from tests.fake_openai import Fake, faking
+from tests.patience import patience
 from tests.unit.cli.world import Cli, World
 
 COUNTERS = "vllm:spec_decode_num_drafts_total %d\nvllm:spec_decode_num_accepted_tokens_total %d\n"
@@ -146,11 +149,11 @@ def test_no_more_requests_are_in_flight_than_allowed_and_a_sweep_has_a_row_each(
 def test_times_are_the_servers(cli: Cli) -> None:
     with faking(Fake(delay_s=0.05)) as url:
         (row,) = cli(*asked(url, "--concurrency", "2", "--json")).objects
-    assert row["median_itl_ms"] == pytest.approx(50, rel=0.3)
-    assert row["mean_ttft_ms"] >= 50
+    assert 45 <= row["median_itl_ms"] <= patience(100)
+    assert row["mean_ttft_ms"] >= 45
     assert row["mean_tpot_ms"] == pytest.approx(3 * row["mean_itl_ms"] / 9, rel=0.1)
     assert row["mean_inter_token_latency_ms"] == pytest.approx(row["mean_itl_ms"] / 3, rel=0.1)
-    assert row["client_lag_median_ms"] < 50
+    assert row["client_lag_median_ms"] <= patience(50)
 
 
 def test_requests_arrive_at_the_rate(cli: Cli) -> None:
@@ -175,7 +178,8 @@ def test_requests_arrive_at_the_rate(cli: Cli) -> None:
 )
 def test_failed_requests_are_counted_and_told_by_reason(cli: Cli, fake: Fake, reason: str, said: str) -> None:
     with faking(fake) as url:
-        outcome = cli(*asked(url, "--warmup", "0", "--timeout", "0.2", "--json"))
+        timeout = ("--timeout", "0.2") if reason == "timeout" else ()
+        outcome = cli(*asked(url, "--warmup", "0", *timeout, "--json"))
     (row,) = outcome.objects
     assert (outcome.code, row["completed"], row["failures"]) == (1, 0, {reason: 6})
     (line,) = outcome.err.splitlines()
@@ -284,3 +288,32 @@ def test_a_shape_is_served_at_random_beside_its_bare_cycles(cli: Cli) -> None:
     total = sum(row["spec_decode_num_drafts"] for row in rows)
     assert sum(row["accept_length"] * row["spec_decode_num_drafts"] for row in rows) == pytest.approx(96 * 2 - 8)
     assert total > 0
+
+
+def bare_row(**more: float | None) -> dict[str, Any]:
+    """As much of a row as the sentences are made of."""
+    found = {"bare_cycle_ms": 4.0, "bare_cycle_before_ms": 4.0, "bare_cycle_after_ms": 4.0, "bare_tpot_ms": 2.0}
+    found |= {"mean_tpot_ms": 2.08, "tpot_over_bare": 0.04, "accept_length": 2.0, "mean_itl_ms": 4.1}
+    found |= {"max_concurrency": 1, "client_lag_median_ms": 0.1, "client_lag_p99_ms": 0.2, "client_cpu_share": 0.05}
+    words = {"prompts": "random token ids", "accept_length_source": "s", "output_tokens_counted_by": "server"}
+    return {**words, **found, **more}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({}, "+4.0% beside the bare 2.000 ms (cycle 4.000 ms / accept length 2.000): within 5%"),
+        ({"tpot_over_bare": 0.06}, "NOT within 5%"),
+        ({"bare_cycle_after_ms": 4.3}, "INCONCLUSIVE, for the bare cycle itself moved by 7.5% meanwhile"),
+    ],
+)
+def test_the_verdict_on_what_serving_adds_needs_a_steady_machine(more: dict[str, float], said: str) -> None:
+    assert sentences([bare_row(**more)])[-1].endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("more", "warned"), [({}, False), ({"client_cpu_share": 0.9}, True), ({"client_lag_median_ms": 0.5}, True)]
+)
+def test_a_client_that_may_be_what_was_measured_says_so(more: dict[str, float], warned: bool) -> None:
+    (line,) = [line for line in sentences([bare_row(**more)]) if line.startswith("client at concurrency 1")]
+    assert ("WARNING: the client may be what was measured" in line) is warned

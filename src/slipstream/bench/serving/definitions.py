@@ -51,10 +51,10 @@ _QUANTITIES = {
     "ttft": "TTFT: from sending a request (a connection included where none is kept) to its first token",
     "tpot": "TPOT of an answer: (time to the last token - TTFT) / (tokens - 1)",
     "itl": "ITL as vLLM and SGLang have it: between two chunks of an answer, however many tokens each holds",
-    "inter_token_latency": "the same shared out over the later chunk's tokens, once a token; null where those are"
-    " unknown",
-    "e2el": "from sending a request to its last token (vLLM's name)",
-    "e2e_latency": "from sending a request to its last token (SGLang's name)",
+    "inter_token_latency": "the gap between two chunks shared out over the later one's tokens, once a token; null where"
+    " those are unknown",
+    "e2el": "the time from sending a request to its last token (vLLM's name)",
+    "e2e_latency": "the time from sending a request to its last token (SGLang's name)",
 }
 _WORDS = {"mean": "mean", "median": "median", "std": "standard deviation", "max": "largest"}
 _WORDS |= {f"p{each}": f"{each}th percentile" for each in PERCENTILES}
