@@ -79,6 +79,12 @@ VERBS: Mapping[str, Verb | Mapping[str, Verb]] = {
             function="bench_placement",
             help="Where the draft should live, and how many steps pay, as the wire gets slower.",
         ),
+        "serving": Verb(
+            module="bench_serving",
+            function="bench_serving",
+            help="Any OpenAI-compatible server under load: TTFT, TPOT, ITL, throughput, accept length.",
+            alone=True,
+        ),
     },
     "doctor": {
         "nccl": Verb(

@@ -20,7 +20,7 @@ DEFAULT_MODEL = "smollm2-135m"
 PASSED_ON = (
     *("device", "dtype", "draft_dtype", "max_len", "max_batch", "kv_gib", "memory_fraction", "prefix_cache"),
     *("draft_max_len", "tp", "executor", "strict_memory_balance", "watchdog_s", "inject_allreduce_us"),
-    *("synthetic_accept_length", "capture_convention"),
+    *("synthetic_accept_length", "capture_convention", "dummy_weights"),
 )
 SHIPPED = "auto"  # what LLM calls the draft that ships with slipstream
 
@@ -49,6 +49,7 @@ class ModelOptions:
     memory_fraction: Annotated[
         float | None, _option("Share of each device's memory for everything; 0.9 on CUDA.", MODEL)
     ] = None
+    dummy_weights: Annotated[bool, _option("Random ones, to time cycles.", MODEL, "--dummy-weights")] = False
     capture_convention: Annotated[str, _option("How the draft's layer ids read: auto, output or input.", MODEL)] = (
         "auto"
     )

@@ -19,6 +19,8 @@ def show_start(llm: "slipstream.LLM") -> None:
     started = llm.started
     if started.warning is not None:
         _say(f"warning: {started.warning}")
+    if started.wanted.target.path is None:
+        _say("dummy weights: the models are random, and the answers mean nothing")
     if llm.synthetic_accept_length is not None:
         _say(
             f"synthetic accept length {llm.synthetic_accept_length:g}: acceptance is decreed to time cycles, and the"

@@ -26,7 +26,7 @@ class LoadTarget:
 class PlaceDraft:
     """Load this rank's share of a draft, from a folder or as random weights; without either, drop the draft."""
 
-    path: str | None
+    path: str | None  # beside `dummy`, where that shape is from
     placement: Placement
     dtype: str
     convention: str = "auto"

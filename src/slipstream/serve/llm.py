@@ -36,7 +36,7 @@ from slipstream.serve.settle import (
     settle_target,
     settle_tp,
 )
-from slipstream.serve.start import Started, Wanted, check_before_loading, reconfigured, set_delay, start
+from slipstream.serve.start import Started, Wanted, at_random, check_before_loading, reconfigured, set_delay, start
 from slipstream.serve.statistics import EngineStatistics, statistics_of
 from slipstream.telemetry.clock import Clock, Stopwatch
 from slipstream.text.template import load_template
@@ -59,8 +59,9 @@ class LLM:
 
     tp: ranks that the target is cut over; as many as a launcher started, else 1. draft_tp: over how many of them the
     draft is cut, `replicated`, or `auto`, which times every placement. inject_allreduce_us delays every collective.
-    synthetic_accept_length decrees acceptance, for timing only. watchdog_s: how long a rank may be silent. executor:
-    spawn (or torchrun's ranks), or ray. on_trial is told of each placement before `auto` times it.
+    synthetic_accept_length decrees acceptance, and dummy_weights are random ones of the models' shapes; both for timing
+    only. watchdog_s: how long a rank may be silent. executor: spawn (or torchrun's ranks), or ray. on_trial is told of
+    each placement before `auto` times it.
 
     Raises:
         ValueError: anything that does not fit, in one sentence.
@@ -93,6 +94,7 @@ class LLM:
         draft_tp: str | int = "auto",
         inject_allreduce_us: float = 0.0,
         synthetic_accept_length: float | None = None,
+        dummy_weights: bool = False,
         watchdog_s: float = 30.0,
         executor: str = "spawn",
         on_load: Callable[[int], None] = lambda num_bytes: None,
@@ -105,10 +107,9 @@ class LLM:
             self.device = settle_device(device)
             self.dtype = settle_dtype(dtype, self.device)
             self.max_len = settle_max_len(max_len, self.model_config)
-            self.tp = settle_tp(tp)
+            self.tp, has_draft = settle_tp(tp), paths.draft is not None
             self.tokenizer, template = load_tokenizer(paths.model), load_template(paths.model)
             self._requests = Requests(self.tokenizer, template, self.model_config, seeds=random.Random(seed))
-            has_draft = paths.draft is not None
             shape = settle_speculation(steps, topk, draft_tokens, has_draft=has_draft)
             wanted = Wanted(
                 target=settle_target(paths.model, self.model_config, self.dtype, self.max_len),
@@ -124,7 +125,7 @@ class LLM:
             )
             check_before_loading(wanted, self.tp)
             ranks = open_ranks(executor, self.tp, self.device, limits=settle_limits(watchdog_s), on_tensor=on_load)
-            self._started = start(wanted, ranks, tp=self.tp)
+            self._started = start(at_random(wanted) if dummy_weights else wanted, ranks, tp=self.tp)
             self._close = finalize(self, ranks.close)
         self.load_s, self.draft_path = watch.seconds, paths.draft
 

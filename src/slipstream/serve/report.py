@@ -70,6 +70,7 @@ def describe(llm: LLM) -> dict[str, Any]:
     return {
         "device": str(llm.device),
         "dtype": str(llm.dtype).removeprefix("torch."),
+        "weights": "dummy" if llm.started.wanted.target.path is None else "checkpoint",
         "tp": llm.tp,
         "max_len": llm.max_len,
         "max_batch": config.max_batch,

@@ -73,6 +73,21 @@ def check_draft(draft: PlaceDraft, target: LoadTarget, draft_tp: str, tp: int) -
         check_heads("the draft", num_heads=body.num_heads, num_kv_heads=body.num_kv_heads, size=size)
 
 
+def at_random(wanted: Wanted) -> Wanted:
+    """The same with random weights in the shapes of the target's and the draft's configs, whose files are not read."""
+    target = wanted.target
+    return replace(wanted, target=replace(target, path=None), draft=_drawn(wanted.draft, target))
+
+
+def _drawn(draft: PlaceDraft, target: LoadTarget) -> PlaceDraft:
+    """A draft whose weights are drawn; its path tells its shape."""
+    if draft.path is None:
+        return replace(draft, dummy=None)
+    convention = CaptureConvention(draft.convention)
+    shape = read_draft_config(Path(draft.path), target=target.config, convention=convention, wiring=draft.wiring)
+    return replace(draft, dummy=shape)
+
+
 def set_delay(executor: Ranks, microseconds: float) -> None:
     """Delay every collective from now on."""
     executor.order(SetDelay(microseconds=microseconds))
@@ -103,6 +118,9 @@ def _replace_draft(
     executor, wanted, before = started.executor, started.wanted, started.draft
     draft_tp = draft_tp or (str(before.placement.ranks) if not before.placement.replicated else REPLICATED)
     draft = replace(before, path=None if path is None else str(path))
+    if wanted.target.path is None:
+        check_draft(draft, wanted.target, AUTO, tp)
+        draft = _drawn(draft, wanted.target)
     if draft.wanted is False and draft_tp != AUTO:
         raise ValueError("there is no draft to place; pass draft=...")
     if draft_tp != AUTO:

@@ -57,7 +57,20 @@ def test_another_cut_is_listed_of_its_own():
 
 
 def test_how_long_several_ranks_took_is_said(capsys: pytest.CaptureFixture[str]):
-    started = SimpleNamespace(warning=None, choice=None)
+    show_start(started_from("model"))
+    said = capsys.readouterr().err
+    assert "2 ranks were up after 8.2 s" in said
+    assert "random" not in said
+
+
+def test_random_weights_are_said_to_be_random(capsys: pytest.CaptureFixture[str]):
+    show_start(started_from(None))
+    assert "dummy weights: the models are random, and the answers mean nothing" in capsys.readouterr().err
+
+
+def started_from(path: str | None) -> "slipstream.LLM":
+    """Two ranks whose target's weights are at a path, or random."""
+    wanted = SimpleNamespace(target=SimpleNamespace(path=path))
+    started = SimpleNamespace(warning=None, choice=None, wanted=wanted)
     told = {"started": started, "synthetic_accept_length": None, "load_s": 8.25, "shares": lambda: (share(0), share(1))}
-    show_start(cast("slipstream.LLM", SimpleNamespace(tp=2, **told)))
-    assert "2 ranks were up after 8.2 s" in capsys.readouterr().err
+    return cast("slipstream.LLM", SimpleNamespace(tp=2, **told))
