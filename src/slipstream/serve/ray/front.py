@@ -5,6 +5,8 @@ Keys and the size of bodies are looked at here, before a replica is troubled.
 
 import asyncio
 import traceback
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ray.exceptions import RayActorError, RayError
@@ -15,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Mount, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from slipstream.serve.http import errors
 from slipstream.serve.http.errors import ApiError, unavailable
@@ -23,11 +25,12 @@ from slipstream.serve.http.metrics import CONTENT_TYPE
 from slipstream.serve.http.middleware import wrap
 from slipstream.serve.http.reply import error_event, hung_up
 from slipstream.serve.http.settings import HttpSettings
-from slipstream.serve.ray.call import make_call
+from slipstream.serve.ray.call import Call, make_call
 from slipstream.serve.ray.metrics import merged
 from slipstream.serve.ray.replica import ReplicaState
 
 ASK_S = 5.0  # for replicas to say how they are
+TRIES = 3  # replicas that may die under a request
 SLACK_S = 5.0  # beyond a request's time, within which its replica says that it is over
 
 
@@ -100,26 +103,48 @@ class Relay:
         body = await _body(receive)
         if body is None:
             return
-        call = make_call(scope, body)
-        # The router looks at positional arguments; without any it balances load alone.
-        stream: Any = self._answer.remote(call) if call.prompt else self._answer.remote(call=call)
-        gone = asyncio.ensure_future(hung_up(receive))
-        gone.add_done_callback(lambda _: stream.cancel())
-        opened = False
+        gone, passage = asyncio.ensure_future(hung_up(receive)), Passage(send)
         try:
             async with asyncio.timeout(self._limit_s):
-                async for messages in stream:
-                    for message in messages:
-                        opened = True
-                        await send(message)
+                await self._relay(make_call(scope, body), passage, gone)
         except (TimeoutError, RayServeException, RayError) as error:
-            if stream.cancelled():
+            if gone.done():
                 return  # there is nobody to tell
-            if not opened:
+            if not passage.opened:
                 raise refusal(error) from None
             await send({"type": "http.response.body", "body": error_event(refusal(error))})
         finally:
             gone.cancel()
+
+    async def _relay(self, call: Call, passage: "Passage", gone: "asyncio.Future[None]") -> None:
+        """Ask again when a replica dies before it has said anything."""
+        for tries_left in reversed(range(TRIES)):
+            # The router looks at positional arguments; without any it balances load alone.
+            stream: Any = self._answer.remote(call) if call.prompt else self._answer.remote(call=call)
+            gone.add_done_callback(partial(_cancel, stream))
+            try:
+                async for messages in stream:
+                    await passage.send(messages)
+                return
+            except RayActorError:
+                if passage.opened or not tries_left:
+                    raise
+
+
+class Passage:
+    """What has reached the client."""
+
+    def __init__(self, send: Send) -> None:
+        self._send, self.opened = send, False
+
+    async def send(self, messages: Sequence[Message]) -> None:
+        for message in messages:
+            self.opened = True
+            await self._send(message)
+
+
+def _cancel(stream: Any, _: object) -> None:
+    stream.cancel()
 
 
 def refusal(error: Exception) -> ApiError:

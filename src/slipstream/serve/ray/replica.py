@@ -50,8 +50,16 @@ class EngineReplica:
         self._watch = asyncio.create_task(self._end_with_engine(), name="watch")
 
     async def answer(self, call: Call) -> AsyncIterator[list[Message]]:
-        """The answer as ASGI messages; a header says who gave it."""
+        """The answer as ASGI messages; a header says who gave it.
+
+        If the engine dies before there is any, nothing is said until this process has ended, and the front asks another
+        replica.
+        """
+        begun = False
         async for messages in exchange(self._app, call):
+            if not begun and self._client.failure is not None:
+                await asyncio.Event().wait()
+            begun = True
             for message in messages:
                 if message["type"] == "http.response.start":
                     message["headers"] = [*message.get("headers", ()), (REPLICA_HEADER, self._name.encode())]
