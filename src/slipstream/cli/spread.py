@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, get_type_hints
 
-Verb = Callable[..., None]
+Verb = Callable[..., Any]
 
 
 def spread(verb: Verb) -> Verb:
@@ -20,10 +20,10 @@ def spread(verb: Verb) -> Verb:
     parameters = [each for name in names for each in _parameters(name, hints[name], verb)]
 
     @functools.wraps(verb)
-    def flat(**given: Any) -> None:
+    def flat(**given: Any) -> Any:
         for name, group in groups.items():
             given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        verb(**given)
+        return verb(**given)
 
     flat.__annotations__ = {each.name: each.annotation for each in parameters}
     setattr(flat, "__signature__", inspect.Signature(parameters))  # noqa: B010 - functions do not declare it

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from slipstream.cli.serve import api_keys
+from slipstream.cli.door import api_keys
 from tests.served import Server, model_arguments, serving
 from tests.unit.cli.world import World
 

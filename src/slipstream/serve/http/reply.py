@@ -68,7 +68,7 @@ class Reply(Response):
     async def _race(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, unless the client hangs up first."""
         work = asyncio.ensure_future(self._answer(scope, receive, send))
-        gone = asyncio.ensure_future(_hung_up(receive))
+        gone = asyncio.ensure_future(hung_up(receive))
         try:
             await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -176,8 +176,7 @@ class Reply(Response):
         if not self._opened:
             await error.response(scope, receive, send)
             return
-        body = b"data: " + ENCODER.encode(error.body) + b"\n\n"
-        await send({"type": "http.response.body", "body": body})
+        await send({"type": "http.response.body", "body": error_event(error)})
 
     def _metrics(self, job: Job) -> dict[str, Any]:
         if not job.speculation_metrics:
@@ -215,7 +214,12 @@ async def _pieces(early: list[Piece], take: Callable[[], Awaitable[Any]], num_an
         yield piece
 
 
-async def _hung_up(receive: Receive) -> None:
+def error_event(error: ApiError) -> bytes:
+    """The last event of a stream that went wrong."""
+    return b"data: " + ENCODER.encode(error.body) + b"\n\n"
+
+
+async def hung_up(receive: Receive) -> None:
     """Wait until the client has gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

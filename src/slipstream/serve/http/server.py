@@ -12,14 +12,10 @@ from slipstream.parallel.watchdog import GroupError
 from slipstream.serve.http.app import make_app
 from slipstream.serve.http.client import EngineClient, Phase
 from slipstream.serve.http.errors import ApiError
-from slipstream.serve.http.limits import Limits
-from slipstream.serve.http.log import RequestLog
-from slipstream.serve.http.metrics import Metrics
-from slipstream.serve.http.reply import House, now
+from slipstream.serve.http.house import make_house
+from slipstream.serve.http.reply import House
 from slipstream.serve.http.settings import EngineSettings, HttpSettings
 from slipstream.serve.http.texts import Texts
-from slipstream.serve.messages import Load
-from slipstream.telemetry.clock import Clock
 
 BACKLOG = 2048
 LOOK_S = 0.05  # between two looks at what is still in flight
@@ -61,21 +57,8 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 async def _serve(http: HttpSettings, engine: EngineSettings, texts: Texts, sock: socket.socket) -> None:
-    folder = None if engine.profile_dir is None else str(engine.profile_dir.absolute())
-    settings = {name: value for name, value in engine.llm.items() if name != "draft_wiring"}
-    wiring = engine.llm["draft_wiring"]
-    client = EngineClient(Load(settings=settings, draft_wiring=wiring, warm_up=engine.warm_up, profile_dir=folder))
-    decode = lambda ids: texts.tokenizer.decode(ids, skip_special_tokens=False)  # noqa: E731 - one use
-    house = House(
-        settings=http,
-        client=client,
-        texts=texts,
-        limits=Limits(http.max_requests),
-        metrics=Metrics(lambda: client.report, model=http.served_names[0], compat=http.metrics_compat),
-        log=RequestLog(prompts=http.log_prompts, decode=decode),
-        clock=Clock(),
-        started=now(),
-    )
+    house = make_house(http, engine, texts)
+    client = house.client
     config = uvicorn.Config(make_app(house), log_config=None, access_log=False, lifespan="off", server_header=False)
     server = QuietServer(config)
     signals = Signals()

@@ -1,4 +1,4 @@
-"""How the HTTP door is to stand; settled by cli/serve.py."""
+"""How the HTTP door is to stand; settled by cli/door.py."""
 
 from dataclasses import dataclass
 from enum import Enum
