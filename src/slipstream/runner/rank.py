@@ -170,7 +170,7 @@ class Rank:
             place = {
                 "request": chunk.request,
                 "position": chunk.stop,
-                "token": None if first is None else first.tokens[0],
+                "token": first.tokens[0] if first is not None and first.tokens else None,
             }
             self.ring.append(self.stamps.read()[0], Stage.PREFILL, **place)
         return firsts

@@ -184,6 +184,7 @@ def completion_of(answer: Answer, pending: Pending) -> Completion:
         decode_s=answer.decode_s,
         index=pending.index,
         logprobs=answer.logprobs,
+        prompt_logprobs=answer.prompt_logprobs,
     )
 
 
