@@ -56,7 +56,7 @@ def serve(
     from slipstream.serve.http.server import run  # noqa: PLC0415 - needs the extra
     from slipstream.serve.http.settings import EngineSettings, HttpSettings  # noqa: PLC0415 - beside it
 
-    llm = models.named(model_name).settings()
+    llm = models.named(model_name).settings(together=models.max_batch)
     http = HttpSettings(
         host=host,
         port=port,

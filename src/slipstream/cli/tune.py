@@ -70,7 +70,7 @@ def tune(
     tp: Annotated[int | None, typer.Option(min=1, help="Ranks the target is cut over.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = AUTO,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = AUTO,
-    write: Annotated[Path, typer.Option(help="What generate takes as --config.")] = Path("tuned.toml"),
+    write: Annotated[Path, typer.Option(help="What generate, chat and serve take as --config.")] = Path("tuned.toml"),
     journal: Annotated[
         Path | None, typer.Option(help="Measurements, to go on from after an end; beside --write if left out.")
     ] = None,
