@@ -36,17 +36,18 @@ def fresh(**settings: int) -> Engine:
 
 
 def test_they_are_the_models_own_one_for_each_token_but_the_first() -> None:
-    prompt, target = some_prompts(1, longest=400, seed=8)[0] * 3, tiny_target()
+    prompt, target = some_prompts(1, longest=400, seed=8)[0], tiny_target()
     (answer,) = run_all(tiny_engine(speculation(3), target=target), [prompt], ASKED)
     wanted = by_the_model(target, prompt)
     found = answer.prompt_logprobs
     assert found is not None
     assert [each.chosen.token for each in found] == prompt[1:]
     for position, each in enumerate(found):
-        assert each.chosen.raw == each.chosen.processed == pytest.approx(float(wanted[position, prompt[position + 1]]))
+        likely = float(wanted[position, prompt[position + 1]])
+        assert each.chosen.raw == each.chosen.processed == pytest.approx(likely, abs=1e-4)
         best = wanted[position].topk(3)
         assert [one.token for one in each.top] == best.indices.tolist()
-        assert [one.raw for one in each.top] == pytest.approx(best.values.tolist(), abs=1e-5)
+        assert [one.raw for one in each.top] == pytest.approx(best.values.tolist(), abs=1e-4)
 
 
 @pytest.mark.parametrize("chunk", [16, 32, 512])

@@ -9,7 +9,7 @@ from tokenizers.processors import TemplateProcessing
 
 from slipstream.serve.http.texts import Texts
 from slipstream.text.tokenizer import Tokenizer
-from tests.served import Server, chunks_of, model_arguments, serving
+from tests.served import Server, chunks_of
 from tests.unit.cli.world import World
 from tests.unit.text import tiny_tokenizer
 from tests.unit.text.tiny_tokenizer import BOS
@@ -106,14 +106,6 @@ def test_a_prompt_that_is_cached_is_scored_all_the_same(server: Server) -> None:
     again = asked(server, prompt)
     assert again["choices"][0]["logprobs"] == first["choices"][0]["logprobs"]
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-
-
-def test_ranks_that_share_the_vocabulary_say_the_same(server: Server, http_world: World) -> None:
-    with serving(*model_arguments(http_world.model, None, "--tp", "2")) as cut:
-        for text in PROMPTS:
-            one, two = (asked(each, text)["choices"][0]["logprobs"] for each in (server, cut))
-            assert one["tokens"] == two["tokens"]
-            assert one["token_logprobs"][1:] == pytest.approx(two["token_logprobs"][1:], abs=1e-4)
 
 
 def test_a_token_that_the_text_does_not_show_begins_where_the_text_does() -> None:

@@ -77,7 +77,7 @@ class Choice:
     chances: list[TokenChances] = field(default_factory=list)
     prompt: list[TokenChances] | None = None  # of the prompt's tokens but the first
     num_tokens: int = 0
-    num_chars: int = 0
+    num_chars: int = 0  # where the next token with log-probabilities begins
     end: End | None = None
 
     @staticmethod

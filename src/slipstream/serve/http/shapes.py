@@ -45,9 +45,10 @@ class CompletionShape:
         return self._choice(choice, echo, logprobs, None)
 
     def chunk(self, choice: Choice, fresh: Fresh) -> dict[str, Any]:
-        start = choice.num_chars
-        choice.num_chars += len(fresh.text)
-        logprobs = None if fresh.chances is None else self._logprobs(fresh.chances, start)
+        logprobs = None
+        if fresh.chances is not None:
+            logprobs = self._logprobs(fresh.chances, choice.num_chars)
+            choice.num_chars += sum(map(len, logprobs["tokens"]))
         return self._choice(choice, fresh.text, logprobs, choice.finish_reason)
 
     def whole(self, job: Job, choice: Choice) -> dict[str, Any]:
