@@ -15,7 +15,6 @@ from slipstream.bench.shapes import full_shape
 from slipstream.cli.bench import print_rows, record
 from slipstream.cli.lists import numbers, sizes
 from slipstream.cli.placement_tables import print_found
-from slipstream.cli.stray import Stray, refuse_stray
 from slipstream.config.draft import DraftConfig
 from slipstream.config.model import ModelConfig
 from slipstream.config.placement import REPLICATED, Placement, placement, placements
@@ -61,10 +60,8 @@ def bench_placement(
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
     out: Annotated[Path | None, typer.Option(help="JSONL file to add every point to.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print rows instead of tables.")] = False,
-    stray: Stray = None,
 ) -> None:
     """Cycles under every placement, number of steps and slowness of the wire, with the arithmetic beside them."""
-    refuse_stray(stray, as_json=as_json)
     if device not in DTYPES:
         raise ValueError(f"--device is {' or '.join(DTYPES)}, not {device}")
     models = _chosen(shape, model, draft)

@@ -9,7 +9,6 @@ import torch
 import typer
 
 from slipstream.cli.show import stdout_console, table
-from slipstream.cli.stray import Stray, refuse_stray
 from slipstream.cli.writable import check_writable
 from slipstream.config.hf import model_config
 from slipstream.config.placement import REPLICATED, placement
@@ -36,10 +35,8 @@ def nccl(
     timeout: Annotated[float, typer.Option(min=1, help="Seconds after which a setting counts as hung.")] = 120.0,
     out: Annotated[Path | None, typer.Option(help="JSON file to write, as --json prints it.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")] = False,
-    stray: Stray = None,
 ) -> None:
     """The links between the GPUs, the latency of an all-reduce under each setting, and what to set."""
-    refuse_stray(stray, as_json=as_json)
     target = chosen_shape(model, shape)
     tp = settled_tp(tp, device=device)
     draft = placement(draft_tp, tp, words=REPLICATED)

@@ -53,12 +53,12 @@ def test_json_is_printed_as_it_is_written(cli: Cli, gpus: None, tmp_path: Path):
     assert outcome.objects == [json.loads(file.read_text())]
 
 
-@pytest.mark.parametrize("verb", [("doctor", "nccl"), ("bench", "placement")])
-def test_a_file_after_json_is_sent_to_out(cli: Cli, verb: tuple[str, str]):
+@pytest.mark.parametrize("verb", [("doctor", "nccl"), ("bench", "placement"), ("doctor",)])
+def test_a_file_after_json_is_sent_to_out(cli: Cli, verb: tuple[str, ...]):
     outcome = cli(*verb, "--json", "report.json")
     assert (outcome.code, outcome.out) == (2, "")
-    assert outcome.errors == ["error: --json prints and takes no file; write one with --out report.json"]
-    assert cli(*verb, "x").errors == ["error: x belongs to no option; see --help"]
+    (error,) = outcome.errors
+    assert error == "error: --json prints and takes no file; write one with --out report.json, or with > report.json"
 
 
 def test_a_cpu_can_try_it_and_is_given_no_advice(cli: Cli, monkeypatch: pytest.MonkeyPatch):
