@@ -21,6 +21,7 @@ CHANGES = {
     "bad_word_ids": ((14,), (90, 7), (7, 90, 100)),
     "min_tokens": 9,
     "logprobs": 4,
+    "prompt_logprobs": 2,
     "max_tokens": 16,
 }
 CASES = {
@@ -63,8 +64,12 @@ def test_two_ranks_and_four_give_the_answers_of_one(pair: Pair, case: str, tp: i
 def assert_close(one: Answer, other: Answer) -> None:
     assert one.logprobs is not None
     assert other.logprobs is not None
+    assert one.prompt_logprobs is not None
+    assert other.prompt_logprobs is not None
     assert len(one.logprobs) == len(other.logprobs) == len(one.tokens)
-    for mine, theirs in zip(one.logprobs, other.logprobs, strict=True):
+    assert len(one.prompt_logprobs) == len(other.prompt_logprobs) == one.num_prompt - 1
+    mine_all, theirs_all = (*one.prompt_logprobs, *one.logprobs), (*other.prompt_logprobs, *other.logprobs)
+    for mine, theirs in zip(mine_all, theirs_all, strict=True):
         for a, b in zip((mine.chosen, *mine.top), (theirs.chosen, *theirs.top), strict=True):
             assert a.token == b.token
             assert math.isclose(a.raw, b.raw, abs_tol=1e-4)

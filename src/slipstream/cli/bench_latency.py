@@ -1,7 +1,6 @@
 """`slipstream bench latency`: plain steps and cycles beside the memory's floor, cost apart from acceptance."""
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,6 +15,7 @@ from slipstream.bench.shapes import full_shape
 from slipstream.cli.bench import print_rows, record
 from slipstream.cli.bench_placement import ACCEPTANCE, DEFAULT_SHAPE
 from slipstream.cli.latency_tables import print_latency
+from slipstream.cli.lists import numbers, sizes
 from slipstream.cli.spread import spread
 from slipstream.config.draft import CaptureConvention, DraftConfig
 from slipstream.config.model import ModelConfig
@@ -74,9 +74,9 @@ class Grid:
         return LatencySweep(
             draft=order,
             vocab_size=subject.config.vocab_size,
-            steps=_steps(numbers("--steps", self.steps, int, low=0, high=MAX_STEPS), subject),
-            batches=numbers("--batch", self.batch, int, low=1, high=256),
-            contexts=numbers("--context", self.context or CONTEXTS, tokens, low=2, high=1 << 24),
+            steps=_steps(sizes("--steps", self.steps, int, low=0, high=MAX_STEPS), subject),
+            batches=sizes("--batch", self.batch, int, low=1, high=256),
+            contexts=sizes("--context", self.context or CONTEXTS, tokens, low=2, high=1 << 24),
             acceptance=numbers("--acceptance", self.acceptance, float, low=0, high=1),
             cycles=self.cycles,
             rounds=self.rounds,
@@ -168,21 +168,6 @@ def _steps(steps: tuple[int, ...], subject: Subject) -> tuple[int, ...]:
 def tokens(text: str) -> int:
     """A number of tokens; `2k` is 2048."""
     return int(text[:-1]) * 1024 if text.endswith("k") else int(text)
-
-
-def numbers(name: str, text: str, kind: Callable[[str], Any], *, low: float, high: float) -> tuple[Any, ...]:
-    """Read `1,4,16`.
-
-    Raises:
-        ValueError: something else, or a number out of range.
-    """
-    try:
-        found = tuple(dict.fromkeys(kind(each.strip()) for each in text.split(",")))
-    except ValueError:
-        raise ValueError(f"{name} is numbers with commas between them, not {text}") from None
-    if any(not low <= each <= high for each in found):
-        raise ValueError(f"{name} {text}: each lies between {low:.0f} and {high:.0f}")
-    return found
 
 
 def within_context(sweep: LatencySweep, config: ModelConfig, *, asked: bool) -> tuple[LatencySweep, list[str]]:

@@ -1,6 +1,6 @@
 """`slipstream bench placement`: which placement and how many steps win, as the wire gets slower, and why."""
 
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +10,10 @@ import typer
 
 from slipstream.bench.placement import NUM_PROMPT, WARM_UP, Found, Sweep, config_of, measure
 from slipstream.bench.placement_sums import as_rows
-from slipstream.bench.report import append_rows, environment
+from slipstream.bench.report import environment
 from slipstream.bench.shapes import full_shape
+from slipstream.cli.bench import print_rows, record
+from slipstream.cli.lists import numbers, sizes
 from slipstream.cli.placement_tables import print_found
 from slipstream.config.draft import DraftConfig
 from slipstream.config.model import ModelConfig
@@ -56,7 +58,8 @@ def bench_placement(
     acceptance: Annotated[str, typer.Option(help="By position, decreed; the last holds for all beyond.")] = ACCEPTANCE,
     auto_starts: Annotated[int, typer.Option(min=0, help="Let --draft-tp auto choose so many times.")] = 0,
     device: Annotated[str, typer.Option(help="cuda or cpu.")] = "cuda",
-    json_file: Annotated[Path | None, typer.Option("--json", help="JSONL file to add every point to.")] = None,
+    out: Annotated[Path | None, typer.Option(help="JSONL file to add every point to.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print rows instead of tables.")] = False,
 ) -> None:
     """Cycles under every placement, number of steps and slowness of the wire, with the arithmetic beside them."""
     if device not in DTYPES:
@@ -66,16 +69,15 @@ def bench_placement(
     sweep = Sweep(
         draft=order,
         vocab_size=models.config.vocab_size,
-        steps=tuple(sorted(set(_numbers("--steps", steps, int, low=0, high=MAX_STEPS)))),
+        steps=tuple(sorted(sizes("--steps", steps, int, low=0, high=MAX_STEPS))),
         placements=_places(where, tp),
-        inject_us=tuple(sorted(set(_numbers("--inject-us", inject_us, float, low=0, high=1e6)))),
-        batches=tuple(_numbers("--batch", batch, int, low=1, high=256)),
-        acceptance=tuple(_numbers("--acceptance", acceptance, float, low=0, high=1)),
+        inject_us=tuple(sorted(sizes("--inject-us", inject_us, float, low=0, high=1e6))),
+        batches=sizes("--batch", batch, int, low=1, high=256),
+        acceptance=numbers("--acceptance", acceptance, float, low=0, high=1),
         cycles=cycles,
         rounds=rounds,
     )
-    if json_file is not None:
-        append_rows(json_file, ())  # to see that it can be written
+    record(out)
     executor = open_executor(tp, torch.device(device))
     try:
         executor.order(_load_order(models, sweep, device))
@@ -85,11 +87,10 @@ def bench_placement(
         executor.close()
     settings = {"bench": "placement", "shape": models.name, "tp": tp, "dtype": DTYPES[device], "prompt": NUM_PROMPT}
     rows = [{**settings, **row, **environment(executor.rank.device)} for row in as_rows(found)]
-    if json_file is not None:
-        append_rows(json_file, rows)
-    print_found(found, rows[0], beside=_reference(sweep))
+    record(out, *rows)
+    print_rows(rows) if as_json else print_found(found, rows[0], beside=_reference(sweep))
     for line in chosen:
-        print(line)
+        print(line, file=sys.stderr if as_json else sys.stdout)
 
 
 def _chosen(shape: str | None, model: str | None, draft: str | None) -> Models:
@@ -112,21 +113,6 @@ def _places(where: str, tp: int) -> tuple[Placement, ...]:
         return placements(tp)
     words = f"all, {REPLICATED}"
     return tuple(placement(each.strip(), tp, option="--placements", words=words) for each in where.split(","))
-
-
-def _numbers(name: str, text: str, kind: Callable, *, low: float, high: float) -> list:
-    """Read `1,4,16`.
-
-    Raises:
-        ValueError: something else, or a number out of range.
-    """
-    try:
-        found = [kind(each) for each in text.split(",")]
-    except ValueError:
-        raise ValueError(f"{name} is numbers with commas between them, not {text}") from None
-    if any(not low <= each <= high for each in found):
-        raise ValueError(f"{name} {text}: each lies between {low:.0f} and {high:.0f}")
-    return found
 
 
 def _load_order(models: Models, sweep: Sweep, device: str) -> LoadTarget:

@@ -9,6 +9,7 @@ import torch
 import typer
 
 from slipstream.cli.show import stdout_console, table
+from slipstream.cli.writable import check_writable
 from slipstream.config.hf import model_config
 from slipstream.config.placement import REPLICATED, placement
 from slipstream.doctor.collectives import CollectiveRow, DraftPlacement, DraftShape, Placing
@@ -32,12 +33,14 @@ def nccl(
     draft_tp: Annotated[str, typer.Option(help="Ranks the draft is cut over, or replicated.")] = REPLICATED,
     device: Annotated[str, typer.Option(help="cuda, or cpu to try it over gloo.")] = "cuda",
     timeout: Annotated[float, typer.Option(min=1, help="Seconds after which a setting counts as hung.")] = 120.0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="File for the whole report.")] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON file to write, as --json prints it.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON instead of tables.")] = False,
 ) -> None:
     """The links between the GPUs, the latency of an all-reduce under each setting, and what to set."""
     target = chosen_shape(model, shape)
     tp = settled_tp(tp, device=device)
     draft = placement(draft_tp, tp, words=REPLICATED)
+    check_writable(out)
     kind = DraftPlacement.REPLICATED if draft.replicated else DraftPlacement.SHARDED
     with progress("Probing", len(CPU_SETTINGS if device == "cpu" else CUDA_SETTINGS), unit="settings") as meter:
 
@@ -57,9 +60,9 @@ def nccl(
             steps=steps,
             measure=measure,
         )
-    if json_file is not None:
-        json_file.write_text(json.dumps(report.as_row(), indent=1) + "\n", encoding="utf-8")
-    print_report(report)
+    if out is not None:
+        out.write_text(json.dumps(report.as_row(), indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(report.as_row())) if as_json else print_report(report)
 
 
 def chosen_shape(model: str | None, shape: str | None) -> NamedShape:

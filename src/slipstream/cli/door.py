@@ -55,7 +55,7 @@ class DoorOptions:
         """
         from slipstream.serve.http.settings import EngineSettings, HttpSettings  # noqa: PLC0415 - needs the extra
 
-        llm = models.settings()
+        llm = models.settings(together=models.max_batch)
         http = HttpSettings(
             **address,
             api_keys=api_keys(self.api_key or (), self.api_key_file, os.environ.get(KEY_VARIABLE)),

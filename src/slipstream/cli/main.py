@@ -15,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import pairwise
 from typing import Annotated, Any
 
 import typer
@@ -171,6 +172,7 @@ class LazyVerb(TyperCommand):
             raise ValueError(f"`slipstream {self.name}` runs in one process; start it without torchrun")
         if spot is not None and spot.rank > 0:
             raise SystemExit(0 if "--help" in args else import_module("slipstream.engine.follow").follow(spot))
+        _refuse_file_of_json(args)
         return self.load().make_context(info_name, args, parent=parent, **extra)
 
     def load(self) -> Any:
@@ -179,6 +181,13 @@ class LazyVerb(TyperCommand):
         app = typer.Typer(add_completion=False)
         app.command(self.name)(function)
         return get_command(app)
+
+
+def _refuse_file_of_json(args: Sequence[str]) -> None:
+    """Raises ValueError for a file after --json, where two verbs used to take one."""
+    for option, after in pairwise(args):
+        if option == "--json" and not after.startswith("-"):
+            raise ValueError(f"--json prints and takes no file; write one with --out {after}, or with > {after}")
 
 
 class Door(TyperGroup):

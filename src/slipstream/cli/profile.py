@@ -16,6 +16,7 @@ from slipstream.cli.profile_models import Opened, open_subject
 from slipstream.cli.profile_options import RealPrompts, Subject, Timing, decreed_lengths
 from slipstream.cli.profile_tables import print_profile
 from slipstream.cli.spread import spread
+from slipstream.cli.writable import check_writable
 from slipstream.flow.orders import SetDelay
 from slipstream.serve.settle import dtype_name, settle_delay, settle_tp
 from slipstream.telemetry.clock import Clock
@@ -50,7 +51,7 @@ def profile(
     ranks = settle_tp(subject.tp)
     delay_us = settle_delay(timing.inject_allreduce_us, ranks)
     for file in (trace, out):
-        _check_writable(file)
+        check_writable(file)
     opened = open_subject(subject, timing, real, ranks=ranks)
     try:
         plan = timing.plan(opened.draft, vocab_size=opened.vocab_size, ranks=ranks)
@@ -100,12 +101,3 @@ def _about(opened: Opened, plan: ProfilePlan, ranks: int, delay_us: float) -> di
         "communication_source": WATCHED[device.type] if ranks > 1 else NO_COLLECTIVES,
         **environment(device),
     }
-
-
-def _check_writable(file: Path | None) -> None:
-    """See before a long run that a file can be written; what it holds stays until there is something to write."""
-    if file is None:
-        return
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a", encoding="utf-8"):
-        pass

@@ -9,6 +9,7 @@ import typer
 from slipstream.bench.delays import parse_delays
 from slipstream.bench.placement import accept_length
 from slipstream.bench.profile import ProfilePlan
+from slipstream.cli.lists import numbers
 from slipstream.cli.options import SHIPPED
 from slipstream.config.placement import placements
 from slipstream.config.speculation import Speculation
@@ -89,7 +90,7 @@ class Timing:
             shape=self.speculation(),
             batch=self.batch,
             context=self.context,
-            acceptance=_acceptance(self.acceptance),
+            acceptance=numbers("--acceptance", self.acceptance, float, low=0, high=1),
             cycles=self.cycles,
             rounds=self.rounds,
             graphs=self.graphs,
@@ -109,13 +110,3 @@ class RealPrompts:
 def decreed_lengths(plan: ProfilePlan) -> float:
     """The accept length under which the profiled cycle is timed."""
     return accept_length(plan.shape.steps, plan.acceptance)
-
-
-def _acceptance(text: str) -> tuple[float, ...]:
-    try:
-        found = tuple(float(each) for each in text.split(","))
-    except ValueError:
-        raise ValueError(f"--acceptance is numbers with commas between them, not {text}") from None
-    if any(not 0 <= each <= 1 for each in found):
-        raise ValueError(f"--acceptance {text}: each is a probability, between 0 and 1")
-    return found

@@ -19,7 +19,7 @@ from slipstream.bench.tune_plot import draw_curve
 from slipstream.bench.tune_rows import as_rows, as_toml, summary
 from slipstream.bench.tune_run import Task
 from slipstream.cli.bench import BUILT_IN, chosen_prompts, print_rows, record
-from slipstream.cli.bench_latency import numbers
+from slipstream.cli.lists import sizes
 from slipstream.cli.options import DEFAULT_MODEL, SHIPPED, load, refuse_without_draft
 from slipstream.cli.pull import pull_known
 from slipstream.cli.spread import spread
@@ -35,6 +35,7 @@ from slipstream.telemetry.progress import progress
 
 WARM_UP = {"cpu": 2, "cuda": 6}  # cycles; on a GPU a capture happens in the first
 AUTO = "auto"
+INSTALL_PLOT = "pip install 'slipstream[plot]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,11 +70,11 @@ def tune(
     tp: Annotated[int | None, typer.Option(min=1, help="Ranks the target is cut over.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = AUTO,
     dtype: Annotated[str, typer.Option(help="auto, float32, bfloat16 or float16.")] = AUTO,
-    write: Annotated[Path, typer.Option(help="What generate takes as --config.")] = Path("tuned.toml"),
+    write: Annotated[Path, typer.Option(help="What generate, chat and serve take as --config.")] = Path("tuned.toml"),
     journal: Annotated[
         Path | None, typer.Option(help="Measurements, to go on from after an end; beside --write if left out.")
     ] = None,
-    plot: Annotated[Path | None, typer.Option(help="PNG of the curve over steps; needs matplotlib.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="PNG of the curve over steps; needs slipstream[plot].")] = None,
     out: Annotated[Path | None, typer.Option(help="JSONL file to add the results to.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print rows instead of tables.")] = False,
     *,
@@ -83,7 +84,7 @@ def tune(
     """Search steps x topk x draft tokens x placement for each batch; plain decoding wins ties."""
     entries = chosen_prompts(prompts, care.limit)
     refuse_without_draft(model, draft)
-    batches = numbers("--batch", grid.batch, int, low=1, high=256)
+    batches = sizes("--batch", grid.batch, int, low=1, high=256)
     candidates = chosen_shapes(grid)
     record(out)
     pull_known(model)
@@ -129,9 +130,9 @@ def chosen_shapes(grid: GridOptions) -> tuple[Any, ...]:
         ValueError: a list that is none, or no shape at all.
     """
     found = shapes(
-        numbers("--steps", grid.steps, int, low=0, high=MAX_STEPS),
-        numbers("--topk", grid.topk, int, low=1, high=MAX_DRAFT_TOKENS),
-        numbers("--draft-tokens", grid.draft_tokens, int, low=1, high=MAX_DRAFT_TOKENS),
+        sizes("--steps", grid.steps, int, low=0, high=MAX_STEPS),
+        sizes("--topk", grid.topk, int, low=1, high=MAX_DRAFT_TOKENS),
+        sizes("--draft-tokens", grid.draft_tokens, int, low=1, high=MAX_DRAFT_TOKENS),
     )
     if not found:
         raise ValueError(f"--steps {grid.steps} leaves nothing but plain decoding to choose; name a number above 0")
@@ -195,8 +196,6 @@ def _draw(path: Path, rows: list[dict[str, Any]], *, title: str, wanted: bool) -
     if draw_curve(path, rows, title=title):
         print(f"{path} drawn", file=sys.stderr)
     elif wanted:
-        raise ValueError(
-            f"{path} was not drawn: matplotlib is not installed; pip install matplotlib, or leave --plot out"
-        )
+        raise ValueError(f"{path} was not drawn: matplotlib is not installed; {INSTALL_PLOT}, or leave --plot out")
     else:
-        print("no plot was drawn: matplotlib is not installed; pip install matplotlib", file=sys.stderr)
+        print(f"no plot was drawn: matplotlib is not installed; {INSTALL_PLOT}", file=sys.stderr)

@@ -23,7 +23,8 @@ class SamplingParams:
     the grammar forbids all that it does not allow, then temperature, top_k, top_p, min_p. A token that the grammar
     allows and a ban forbids comes only where nothing else may. A request without a seed gets a random one, which the
     output reports; answer i of n has seed + i. min_tokens holds off EOS, stop ids and stop strings. logprobs: how many
-    of the likeliest tokens to report at each position, beside the chosen one.
+    of the likeliest tokens to report at each position, beside the chosen one; prompt_logprobs: the same for each token
+    of the prompt but the first, which nothing comes before. The prompt is then run whole, whatever of it is cached.
 
     Raises:
         ValueError: a value is out of range.
@@ -48,6 +49,7 @@ class SamplingParams:
     bad_word_ids: tuple[tuple[int, ...], ...] = ()  # the same and more as token ids; serve adds those of bad_words
     grammar: Grammar | None = None  # what the answer's text must look like; its end ends the answer
     logprobs: int | None = None  # None = off, 0 = the chosen token's alone
+    prompt_logprobs: int | None = None  # the same
 
     def __post_init__(self) -> None:
         _check_draw(self)
@@ -97,8 +99,10 @@ def _check_draw(params: SamplingParams) -> None:
         raise ValueError(f"seed must be between 0 and 2**63 - 1, not {params.seed}")
     if not 1 <= params.n <= MAX_ANSWERS:
         raise ValueError(f"n must be between 1 and {MAX_ANSWERS}, not {params.n}")
-    if params.logprobs is not None and not 0 <= params.logprobs <= MAX_LOGPROBS:
-        raise ValueError(f"logprobs must be between 0 and {MAX_LOGPROBS}, not {params.logprobs}; None turns it off")
+    for name in ("logprobs", "prompt_logprobs"):
+        value = getattr(params, name)
+        if value is not None and not 0 <= value <= MAX_LOGPROBS:
+            raise ValueError(f"{name} must be between 0 and {MAX_LOGPROBS}, not {value}; None turns it off")
 
 
 def _check_ends(params: SamplingParams) -> None:

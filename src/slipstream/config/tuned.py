@@ -91,7 +91,7 @@ def tuned_toml(
     *, model: str, draft: str | None, shapes: Mapping[int, tuple[Speculation, str]], notes: Mapping[int, str]
 ) -> str:
     """A file's text: shapes and places for the draft by batch size, each below its note."""
-    lines = ["# Written by `slipstream tune`; `slipstream generate --config FILE` takes it, and flags beat it."]
+    lines = ["# Written by `slipstream tune`; generate, chat and serve take it as --config FILE, and flags beat it."]
     lines += [f"model = {_quoted(model)}"]
     lines += [] if draft is None else [f"draft = {_quoted(draft)}"]
     for size, (shape, draft_tp) in sorted(shapes.items()):

@@ -18,7 +18,6 @@ from slipstream.flow.batch import Batch
 from slipstream.flow.output import FinishReason, Progress, Run, Statistics
 from slipstream.flow.prefill import Entry, Prefill
 from slipstream.flow.request import Request, RequestId
-from slipstream.flow.span import PageSpan
 from slipstream.schedule.line import Line
 from slipstream.schedule.scheduler import check_request, comfortable, entries_for, next_chunks, victim
 from slipstream.telemetry.clock import Clock, Stopwatch
@@ -131,18 +130,14 @@ class Engine:
                 continue
             self.line.leave(state.request.id)
             self.running[state.request.id] = self._waiting.pop(state.request.id)
-            span = PageSpan(pages=state.pages, page_size=self.config.page_size)
-            root = state.tokens[-1] if state.tokens else None
-            entries.append(
-                Entry(request=state.request, context=state.context, root=root, span=span, num_cached=state.num_run)
-            )
+            entries.append(state.entry(self.config.page_size))
         return entries
 
     def _seat(self, state: Running) -> bool:
         """Give a waiting request pages, with headroom if there is plenty; whether there were enough."""
         context, config = state.context, self.config
         needed = entries_for(len(context) + 1, config)
-        reusable = context if config.prefix_cache else ()
+        reusable = context if config.prefix_cache and not state.scores_prompt else ()
         grant = self.pages.take(reusable, comfortable(needed, state.request, config))
         grant = grant or self.pages.take(reusable, needed)
         if grant is None:
@@ -171,6 +166,8 @@ class Engine:
             if state.decoding and self.config.prefix_cache:
                 self.pages.publish(state.context, state.pages, state.num_run)
             if first is not None:
+                state.prompt_logprobs.extend(first.prompt_logprobs)
+            if first is not None and first.tokens:
                 news.append(self._news(state, state.take(first), accepted=0))
         return news
 
@@ -254,12 +251,9 @@ class Engine:
         self.line.join(state.ticket)
 
     def _news(self, state: Running, kept: tuple[int, ...], *, accepted: int) -> Progress:
-        answer = None
         if state.reason is not None:
             self._leave(state)
-            answer = state.answer()
-        logprobs = state.logprobs_of(len(kept))
-        return Progress(request=state.request.id, new_tokens=kept, accepted=accepted, logprobs=logprobs, answer=answer)
+        return state.news(kept, accepted=accepted)
 
     def _leave(self, state: Running) -> None:
         """Free everything a request held; what a finished one computed may be found by those that go on from it."""

@@ -38,7 +38,10 @@ class Executor(Protocol):
         ...
 
     def prefill(self, work: Prefill) -> tuple[Run | None, ...]:
-        """Run chunks of prompts; for each the answer's first token, or None where its context goes on."""
+        """Run chunks of prompts; for each the answer's first token, or None where its context goes on.
+
+        Where the prompt's log-probabilities are wanted, a chunk that others follow gives a run without tokens.
+        """
         ...
 
     def step(self, batch: Batch) -> tuple[Run, ...]:

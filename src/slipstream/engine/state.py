@@ -4,8 +4,10 @@ from dataclasses import dataclass, field
 
 from slipstream.flow.batch import Row
 from slipstream.flow.logprobs import Logprobs
-from slipstream.flow.output import Answer, FinishReason, Run, Statistics
+from slipstream.flow.output import Answer, FinishReason, Progress, Run, Statistics
+from slipstream.flow.prefill import Entry
 from slipstream.flow.request import Request
+from slipstream.flow.span import PageSpan
 from slipstream.schedule.line import Ticket
 from slipstream.verify.finish import GrammarEnd, Matcher, trim
 
@@ -26,6 +28,7 @@ class Running:
     num_context: int = 0  # positions that it must run before the next cycle
     tokens: list[int] = field(default_factory=list)
     logprobs: list[Logprobs] = field(default_factory=list)  # one a token, where they are wanted
+    prompt_logprobs: list[Logprobs] = field(default_factory=list)  # one a token of the prompt but the first; the same
     runs: list[int] = field(default_factory=list)
     statistics: Statistics = field(default_factory=Statistics)
     reason: FinishReason | None = None
@@ -43,6 +46,11 @@ class Running:
     def decoding(self) -> bool:
         """Whether it takes part in cycles."""
         return self.num_run == self.num_context
+
+    @property
+    def scores_prompt(self) -> bool:
+        """Whether its prompt must be run whole, for log-probabilities that are not all there yet."""
+        return self.request.params.prompt_logprobs is not None and not self.tokens
 
     @property
     def room(self) -> int:
@@ -69,6 +77,22 @@ class Running:
             return None
         return tuple(self.logprobs[len(self.logprobs) - last :])
 
+    def logprobs_of_prompt(self) -> tuple[Logprobs, ...] | None:
+        """All of them, where the request wants them."""
+        return None if self.request.params.prompt_logprobs is None else tuple(self.prompt_logprobs)
+
+    def entry(self, page_size: int) -> Entry:
+        """How it enters, with its pages; what was scored of a prompt that is run again is forgotten."""
+        self.prompt_logprobs = [] if self.scores_prompt else self.prompt_logprobs
+        return Entry(
+            request=self.request,
+            context=self.context,
+            root=self.tokens[-1] if self.tokens else None,
+            span=PageSpan(pages=self.pages, page_size=page_size),
+            num_cached=self.num_run,
+            score=self.request.params.prompt_logprobs if self.scores_prompt else None,
+        )
+
     def depth_limit(self, steps: int, draft_max_len: int | None) -> int:
         """How deep its next cycle may accept; a cycle of depth d emits d + 1 tokens at most.
 
@@ -93,6 +117,17 @@ class Running:
             room=self.room,
         )
 
+    def news(self, kept: tuple[int, ...], *, accepted: int) -> Progress:
+        """What is told of its last tokens."""
+        return Progress(
+            request=self.request.id,
+            new_tokens=kept,
+            accepted=accepted,
+            logprobs=self.logprobs_of(len(kept)),
+            prompt_logprobs=self.logprobs_of_prompt() if len(kept) == len(self.tokens) else None,
+            answer=None if self.reason is None else self.answer(),
+        )
+
     def answer(self) -> Answer:
         """The finished answer."""
         assert self.reason is not None, "an answer has a reason"
@@ -100,6 +135,7 @@ class Running:
             request=self.request.id,
             tokens=tuple(self.tokens),
             logprobs=self.logprobs_of(len(self.tokens)),
+            prompt_logprobs=self.logprobs_of_prompt(),
             finish_reason=self.reason,
             num_prompt=len(self.request.prompt),
             num_cached=self.num_cached,

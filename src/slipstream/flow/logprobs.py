@@ -1,4 +1,7 @@
-"""Log-probabilities that a request asked for, under two names: raw and processed."""
+"""Log-probabilities that a request asked for, under two names: raw and processed.
+
+A token of a prompt was not drawn, so nothing processed it: its two values are one.
+"""
 
 from dataclasses import dataclass
 
@@ -14,7 +17,7 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logprobs:
-    """Of one emitted token."""
+    """Of one emitted token, or of one of the prompt."""
 
     chosen: TokenLogprob
     top: tuple[TokenLogprob, ...]  # the likeliest by their raw value, best first; the chosen one may be among them

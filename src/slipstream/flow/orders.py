@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from slipstream.config.draft import AS_DECLARED, DraftConfig, DraftWiring
 from slipstream.config.engine import EngineConfig
+from slipstream.config.grammar import Grammar
 from slipstream.config.model import ModelConfig
 from slipstream.config.placement import Placement
 from slipstream.flow.request import RequestId
@@ -44,6 +45,13 @@ class MakePools:
     """Make the KV pools and be ready for requests."""
 
     config: EngineConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartGrammar:
+    """Compile a grammar on a thread, ahead of the requests that follow it; without one, only get ready to."""
+
+    grammar: Grammar | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

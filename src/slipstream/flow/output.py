@@ -10,13 +10,14 @@ from slipstream.flow.request import RequestId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The tokens one request got from one cycle, before the host trims them."""
+    """The tokens one request got from one cycle, before the host trims them; or what a chunk of its prompt gave."""
 
     request: RequestId
-    tokens: tuple[int, ...]  # accepted drafts, then the target's own
+    tokens: tuple[int, ...]  # accepted drafts, then the target's own; none after a chunk that others follow
     proposed: int  # drafted tokens that could have been accepted
     depth: int  # of them, the deepest
     logprobs: tuple[Logprobs, ...] | None = None  # of every token, where the request wants them
+    prompt_logprobs: tuple[Logprobs, ...] = ()  # of the prompt's tokens that follow the chunk's, where they are wanted
 
 
 class FinishReason(Enum):
@@ -119,6 +120,7 @@ class Answer:
     prefill_s: float
     decode_s: float
     logprobs: tuple[Logprobs, ...] | None = None  # of every token, where they were asked for
+    prompt_logprobs: tuple[Logprobs, ...] | None = None  # of the prompt's but the first, where they were asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,7 @@ class Progress:
     new_tokens: tuple[int, ...]
     accepted: int  # of the new tokens, drafted ones
     logprobs: tuple[Logprobs, ...] | None = None  # of the new tokens, where they were asked for
+    prompt_logprobs: tuple[Logprobs, ...] | None = None  # as in Answer, with the first token
     answer: Answer | None = None  # set when the request ended
 
 

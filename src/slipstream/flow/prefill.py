@@ -15,6 +15,7 @@ class Entry:
     root: int | None  # the token after the context where it is known; None: it is to be drawn
     span: PageSpan  # granted by cache
     num_cached: int = 0  # positions whose entries are on its pages already
+    score: int | None = None  # log-probabilities of the prompt's tokens are wanted, beside so many likeliest; None = no
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

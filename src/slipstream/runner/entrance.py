@@ -21,6 +21,7 @@ from slipstream.models.decoder import Decoder, Hidden
 from slipstream.runner.inputs import Resident
 from slipstream.runner.keeping import PageFeatures
 from slipstream.runner.masking import MaskMaker, MasksToCome
+from slipstream.runner.prompts import joined, score_prompts
 from slipstream.runner.roots import find_roots, last_rows
 
 
@@ -71,9 +72,9 @@ class Entrance:
         hidden = self.target(tokens_T, attend_spans(self.pool, [each.run for each in residents], spans))
         if self.drafter is not None and hidden.features_TF is not None:
             self._extend(self.drafter, chunks, residents, hidden.features_TF)
-        firsts: list[Run | None] = [None] * len(chunks)
+        firsts = score_prompts(self.target, chunks, [_entry(each) for each in residents], hidden.final_TD)
         for place, token in zip(ending, self._roots(hidden, chunks, residents, ending, tree, masks), strict=True):
-            firsts[place] = token
+            firsts[place] = joined(token, firsts[place])
         return tuple(firsts)
 
     def _extend(

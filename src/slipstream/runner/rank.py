@@ -6,7 +6,7 @@ Every rank loads its own share, so no rank ever holds the whole target.
 import gc
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,16 @@ from slipstream.config.placement import LEADER_ALONE
 from slipstream.draft.checkpoint import LoadedDraft
 from slipstream.draft.eagle3 import Eagle3Draft
 from slipstream.flow.batch import Batch
-from slipstream.flow.orders import LoadTarget, MakePools, PlaceDraft, RankShare, Release, SetDelay, TellShare
+from slipstream.flow.orders import (
+    LoadTarget,
+    MakePools,
+    PlaceDraft,
+    RankShare,
+    Release,
+    SetDelay,
+    StartGrammar,
+    TellShare,
+)
 from slipstream.flow.prefill import Prefill
 from slipstream.layers.attention import Attention
 from slipstream.layers.linear import Linear, packed_bytes
@@ -63,6 +72,7 @@ class Rank:
         self._order: LoadTarget | None = None
         self._placed: PlaceDraft | None = None
         self._draft: LoadedDraft | None = None
+        self._grammars: Grammars | None = None
         self._worker: Worker | None = None
         self._orders: dict[type, Callable[[Any], Any]] = {
             LoadTarget: self._load_target,
@@ -72,6 +82,7 @@ class Rank:
             Batch: self._step,
             Release: lambda order: self.worker.release(order.request, complete=order.complete),
             SetDelay: self._set_delay,
+            StartGrammar: self._start_grammar,
             TellShare: lambda order: self.share(),
         }
 
@@ -80,6 +91,21 @@ class Rank:
         """What runs requests; the pools have been made."""
         assert self._worker is not None, "MakePools comes before requests"
         return self._worker
+
+    @property
+    def grammars(self) -> Grammars:
+        """Of the target's tokenizer, whose tables are made when they are first asked for.
+
+        Raises:
+            ValueError: there is no tokenizer, or it cannot have any.
+        """
+        assert self._order is not None, "LoadTarget comes first"
+        if self._order.path is None:
+            raise ValueError("random weights have no tokenizer, so no answer can follow a grammar; load a real model")
+        if self._grammars is None:
+            config, tokenizer = self._order.config, load_tokenizer(Path(self._order.path))
+            self._grammars = Grammars(tokenizer, vocab_size=config.vocab_size, eos_ids=config.eos_ids)
+        return self._grammars
 
     @property
     def world(self) -> World:
@@ -128,7 +154,7 @@ class Rank:
         self.stamps.mark(Stage.LOAD)
         with self._refusing("the target", "use more ranks, or a smaller dtype"):
             self._target = load_rank_target(order, self._world, on_tensor=self._loaded)
-        self._order = order
+        self._order, self._grammars = order, None
         self.stamps.mark(Stage.IDLE)
 
     def _place_draft(self, order: PlaceDraft) -> None:
@@ -154,16 +180,14 @@ class Rank:
                 self._draft,
                 seat=seat,
                 stamps=self.stamps,
-                open_grammars=self._open_grammars,
+                open_grammars=lambda: self.grammars,
             )
 
-    def _open_grammars(self) -> Grammars:
-        assert self._order is not None, "a target was loaded"
-        if self._order.path is None:
-            raise ValueError("random weights have no tokenizer, so no answer can follow a grammar; load a real model")
-        config = self._order.config
-        tokenizer = load_tokenizer(Path(self._order.path))
-        return Grammars(tokenizer, vocab_size=config.vocab_size, eos_ids=config.eos_ids)
+    def _start_grammar(self, order: StartGrammar) -> None:
+        with suppress(ValueError):  # a request that needs what cannot be is told so
+            grammars = self.grammars
+            if order.grammar is not None:
+                grammars.start(order.grammar)
 
     def _prefill(self, work: Prefill) -> Any:
         firsts = self.worker.prefill(work)
@@ -171,7 +195,7 @@ class Rank:
             place = {
                 "request": chunk.request,
                 "position": chunk.stop,
-                "token": None if first is None else first.tokens[0],
+                "token": first.tokens[0] if first is not None and first.tokens else None,
             }
             self.ring.append(self.stamps.read()[0], Stage.PREFILL, **place)
         return firsts

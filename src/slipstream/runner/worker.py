@@ -108,7 +108,10 @@ class Worker:
 
     @torch.inference_mode()
     def prefill(self, work: Prefill) -> tuple[Run | None, ...]:
-        """Run chunks of prompts; the first token of each answer whose context ends here, else None."""
+        """Run chunks of prompts; the first token of each answer whose context ends here, else None.
+
+        A prompt whose log-probabilities are wanted has a run for each of its chunks, without tokens but for the last.
+        """
         for entry in work.entries:
             self._residents[entry.request.id] = self.entrance.open(entry)
         self.stamps.mark(Stage.PREFILL)

@@ -23,6 +23,7 @@ class Completion:
     decode_s: float
     index: int = 0  # which of the n answers to its prompt
     logprobs: tuple[Logprobs, ...] | None = None  # of every token, where they were asked for
+    prompt_logprobs: tuple[Logprobs, ...] | None = None  # of the prompt's but the first, where they were asked for
 
     @property
     def decode_tokens_per_s(self) -> float:

@@ -98,7 +98,7 @@ class Chance(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TokenChances(msgspec.Struct, frozen=True, array_like=True):
-    """Of one emitted token."""
+    """Of one emitted token, or of one of the prompt."""
 
     chosen: Chance
     top: list[Chance]
@@ -128,6 +128,7 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     accepted: int  # of the tokens, drafted ones
     chances: list[TokenChances] | None = None
     end: End | None = None
+    prompt: list[TokenChances] | None = None  # of the prompt's tokens but the first, with an answer's first piece
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """A request at the Python door: the text that belongs to it, from the prompt to the answer."""
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
@@ -52,12 +52,19 @@ class Requests:
     """Makes requests of texts, conversations and token ids; numbers them, and gives each a seed."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate | None, config: ModelConfig, *, seeds: random.Random
+        self,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        config: ModelConfig,
+        *,
+        seeds: random.Random,
+        open_grammars: Callable[[], Grammars] | None = None,
     ) -> None:
+        """open_grammars: whose grammars are used, if others of the same tokenizer compile them too."""
         self.tokenizer, self.template = tokenizer, template
         self._eos_ids = tokenizer.eos_ids | set(config.eos_ids)
         self._vocab_size, self._seeds, self._count = config.vocab_size, seeds, 0
-        self._grammars: Grammars | None = None
+        self._open_grammars, self._grammars = open_grammars or self._own_grammars, None
 
     def raw(self, prompt: str | Sequence[int], params: SamplingParams, manner: Manner = USUAL) -> list[Pending]:
         """A text or token ids to continue, n times.
@@ -126,11 +133,21 @@ class Requests:
         Raises:
             ValueError: the grammar means nothing, or the tokenizer cannot have any.
         """
-        if params.grammar is None:
-            return None
+        return None if params.grammar is None else self.grammars.open(params.grammar)
+
+    @property
+    def grammars(self) -> Grammars:
+        """Of the tokenizer.
+
+        Raises:
+            ValueError: it cannot have any.
+        """
         if self._grammars is None:
-            self._grammars = Grammars(self.tokenizer, vocab_size=self._vocab_size, eos_ids=self._eos_ids)
-        return self._grammars.open(params.grammar)
+            self._grammars = self._open_grammars()
+        return self._grammars
+
+    def _own_grammars(self) -> Grammars:
+        return Grammars(self.tokenizer, vocab_size=self._vocab_size, eos_ids=self._eos_ids)
 
     def _encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         """Ids of a text; a tokenizer may know tokens that the model has no embedding for."""
@@ -184,6 +201,7 @@ def completion_of(answer: Answer, pending: Pending) -> Completion:
         decode_s=answer.decode_s,
         index=pending.index,
         logprobs=answer.logprobs,
+        prompt_logprobs=answer.prompt_logprobs,
     )
 
 

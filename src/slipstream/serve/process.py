@@ -9,13 +9,16 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NoReturn
 
 from slipstream.engine.engine import Ending
 from slipstream.engine.executor import RankExecutor
+from slipstream.flow.orders import StartGrammar
 from slipstream.parallel.stamps import Stamps
 from slipstream.parallel.watchdog import GroupError
+from slipstream.serve.compiling import Compiling
 from slipstream.serve.llm import LLM
 from slipstream.serve.loading import load
 from slipstream.serve.manner import Manner, check_steps
@@ -24,6 +27,7 @@ from slipstream.serve.messages import (
     Accepted,
     Failed,
     Load,
+    Loading,
     News,
     Profiled,
     Ready,
@@ -41,8 +45,10 @@ from slipstream.serve.told import piece_of
 from slipstream.serve.warmup import warm_up
 from slipstream.serve.wire import EngineWire
 from slipstream.telemetry.clock import Stopwatch
+from slipstream.text.grammar import Grammars
 
 LOOK_S = 0.2
+COMPILING_S = 0.005  # between two looks at a grammar that is being compiled while there is nothing else to do
 GOODBYE_S = 2.0  # for the last message to leave
 
 
@@ -51,7 +57,10 @@ class EngineProcess:
 
     def __init__(self, wire: EngineWire, llm: LLM, profiler: Profiler) -> None:
         self.wire, self.llm, self.engine, self.profiler = wire, llm, llm.engine, profiler
-        self.requests = Requests(llm.tokenizer, None, llm.model_config, seeds=random.Random())
+        self.requests = Requests(
+            llm.tokenizer, None, llm.model_config, seeds=random.Random(), open_grammars=grammars_of(llm)
+        )
+        self.compiling = Compiling(self.requests, llm.started.executor)
         self.reporter = Reporter(llm.engine, llm.engine.clock, stamps_of(llm))
         self._answers: dict[int, int] = {}  # by the engine's id
         self._ids: dict[int, int] = {}  # the other way
@@ -67,6 +76,8 @@ class EngineProcess:
             with Stopwatch(self.engine.clock) as watch:
                 for message in messages:
                     self._hear(message)
+                for submission in self.compiling.finished():
+                    self._admit(submission)
                 if self.engine.busy:
                     self._step()
             self.reporter.host_s += watch.seconds - (self._device_s - before_s)
@@ -74,6 +85,8 @@ class EngineProcess:
     @property
     def _idle_s(self) -> float | None:
         """How long to listen while there is no work: for ever, unless other ranks may be lost meanwhile."""
+        if self.compiling.busy:
+            return COMPILING_S
         return None if self.llm.tp == 1 else LOOK_S
 
     def _look_at_group(self) -> None:
@@ -115,6 +128,16 @@ class EngineProcess:
                 raise AssertionError(f"{message} comes only once")
 
     def _submit(self, message: Submit) -> None:
+        """Queue all answers to a prompt, when its grammar is compiled if it has one."""
+        try:
+            waits = self.compiling.takes(message)
+        except ValueError as error:
+            self.wire.send(Refused(answer=message.answer, sentence=str(error)))
+            return
+        if not waits:
+            self._admit(message)
+
+    def _admit(self, message: Submit) -> None:
         """Queue all answers to a prompt, or none."""
         added: list[Pending] = []
         try:
@@ -135,6 +158,8 @@ class EngineProcess:
         self.wire.send(Accepted(answer=message.answer))
 
     def _abort(self, answer: int) -> None:
+        if self.compiling.drop(answer):
+            return
         request = self._ids.pop(answer, None)  # None: it has ended in the meantime
         if request is not None:
             del self._answers[request]
@@ -146,6 +171,12 @@ class EngineProcess:
         if pending.request.params.stop:
             return pending.ending
         return replace(pending.ending, matcher=NoText())
+
+
+def grammars_of(llm: LLM) -> Callable[[], Grammars] | None:
+    """Of this process's rank, so that a grammar is compiled once; None where all ranks are elsewhere."""
+    executor = llm.started.executor
+    return (lambda: executor.rank.grammars) if isinstance(executor, RankExecutor) else None
 
 
 def stamps_of(llm: LLM) -> Stamps | None:
@@ -181,6 +212,8 @@ def _serve(wire: EngineWire) -> int:
     try:
         if first.warm_up:
             warm_up(llm, wire)
+            wire.send(Loading(stage="warming up: grammars"))
+            llm.started.executor.order(StartGrammar())
         process = EngineProcess(wire, llm, Profiler(first.profile_dir))
         wire.send(Ready(info=describe(llm)))
         try:

@@ -1,5 +1,7 @@
 """What the engine says of a request, as it is told to the HTTP process."""
 
+from collections.abc import Sequence
+
 from slipstream.flow.logprobs import Logprobs
 from slipstream.flow.output import Answer, Progress
 from slipstream.serve.messages import AnswerId, Chance, End, Piece, TokenChances
@@ -10,9 +12,14 @@ def piece_of(answer: AnswerId, news: Progress) -> Piece:
         answer=answer,
         tokens=list(news.new_tokens),
         accepted=news.accepted,
-        chances=None if news.logprobs is None else [chances_of(each) for each in news.logprobs],
+        chances=_all_chances(news.logprobs),
         end=None if news.answer is None else end_of(news.answer),
+        prompt=_all_chances(news.prompt_logprobs),
     )
+
+
+def _all_chances(found: Sequence[Logprobs] | None) -> list[TokenChances] | None:
+    return None if found is None else [chances_of(each) for each in found]
 
 
 def chances_of(found: Logprobs) -> TokenChances:

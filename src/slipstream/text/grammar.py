@@ -1,12 +1,15 @@
 """Grammars that answers must follow, through llguidance: which tokens may come next, which must, and when it ends.
 
 A token stands for its bytes, so a grammar of characters becomes an automaton over token ids. It ends an answer where
-nothing but EOS may follow; where its text may also go on, EOS is one of the tokens that may come.
+nothing but EOS may follow; where its text may also go on, EOS is one of the tokens that may come. Compiling one may
+take long, so it is done on threads; llguidance holds no lock of Python's meanwhile.
 """
 
 import json
+import threading
+from collections import OrderedDict
 from collections.abc import Collection, Sequence
-from functools import lru_cache
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,8 @@ from llguidance import LLMatcher, LLTokenizer
 from slipstream.config.grammar import Grammar, GrammarKind
 from slipstream.text.tokenizer import Tokenizer
 
-KEPT = 64  # compiled grammars
+KEPT = 256  # compiled grammars: as many as a server has answers in flight, unless it is told otherwise
+THREADS = 4
 WORD_BITS = 32
 WHITESPACE = r"\r?\n?[ \t]{0,40}"  # between JSON's parts, so that no answer is lost in it; a schema may say otherwise
 
@@ -77,15 +81,30 @@ class Grammars:
             self._tokens = LLTokenizer(tokenizer.raw.to_str(), n_vocab=self.num_words * WORD_BITS, eos_token=ends)
         except ValueError as error:
             raise ValueError(f"grammars do not work with this model's tokenizer: {reason_of(str(error))}") from None
-        self._compiled = lru_cache(maxsize=KEPT)(self._compile)
+        self._compiled: OrderedDict[Grammar, Future[Automaton]] = OrderedDict()  # the last one that was wanted last
+        self._lock, self._threads = threading.Lock(), ThreadPoolExecutor(THREADS, "grammars")
+
+    def start(self, grammar: Grammar) -> "Future[Automaton]":
+        """Compile a grammar on a thread, unless that was begun before; `open` has what comes of it."""
+        with self._lock:
+            found = self._compiled.get(grammar)
+            if found is None:
+                found = self._compiled[grammar] = self._threads.submit(self._compile, grammar)
+            self._compiled.move_to_end(grammar)
+            if len(self._compiled) > KEPT:
+                self._compiled.popitem(last=False)
+            return found
 
     def open(self, grammar: Grammar, tokens: Sequence[int] = ()) -> Automaton:
-        """An automaton that has seen these tokens of an answer.
+        """An automaton that has seen these tokens of an answer; waits until its grammar is compiled.
 
         Raises:
             ValueError: the grammar means nothing; the sentence says where.
         """
-        automaton = self._compiled(grammar).copy()
+        compiled = self.start(grammar)
+        if isinstance(error := compiled.exception(), ValueError):
+            raise ValueError(str(error))  # each asker has an error of its own
+        automaton = compiled.result().copy()
         for token in tokens:
             automaton.push(token)
         return automaton

@@ -1,13 +1,13 @@
-"""Log-probabilities of emitted tokens: raw, as the model has them, and processed, as the token was drawn from them.
+"""Log-probabilities of tokens: raw, as the model has them, and processed, as an emitted one was drawn from them.
 
-Shape letters: R emitted tokens, V the part of the vocabulary that this rank scores, k reported ids (the chosen first).
+Shape letters: R tokens, V the part of the vocabulary that this rank scores, k reported ids (the chosen first).
 """
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from slipstream.flow.logprobs import Logprobs, TokenLogprob
@@ -31,12 +31,29 @@ class Scores(NamedTuple):
 
 def logprobs(scores: Scores, tokens_R: Int[Tensor, " r"], wanted: Sequence[int], shard: Shard) -> tuple[Logprobs, ...]:
     """Of each token, and of as many of its row's likeliest ids as are wanted: by the model, before processing."""
-    most = min(max(wanted), shard.total)
-    ids_Rk = tokens_R[:, None]
-    if most:
-        ids_Rk = torch.cat((ids_Rk, best_children(scores.raw_RV, most, shard)[1]), dim=1)
+    ids_Rk = _ids(scores.raw_RV, tokens_R, wanted, shard)
     raw_Rk = logs_of(scores.raw_RV, ids_Rk, shard)
-    processed_Rk = _processed(scores, ids_Rk, shard)
+    return _reported(ids_Rk, raw_Rk, _processed(scores, ids_Rk, shard), wanted)
+
+
+def prompt_logprobs(
+    logits_RV: Float[Tensor, "r v"], tokens_R: Int[Tensor, " r"], wanted: Sequence[int], shard: Shard
+) -> tuple[Logprobs, ...]:
+    """The same of tokens that were given, not drawn: by the model, under both names."""
+    ids_Rk = _ids(logits_RV, tokens_R, wanted, shard)
+    raw_Rk = logs_of(logits_RV, ids_Rk, shard)
+    return _reported(ids_Rk, raw_Rk, raw_Rk, wanted)
+
+
+def _ids(raw_RV: Tensor, tokens_R: Tensor, wanted: Sequence[int], shard: Shard) -> Tensor:
+    """Each token, then its row's likeliest ids, as many as the row that wants most."""
+    most = min(max(wanted), shard.total)
+    if not most:
+        return tokens_R[:, None]
+    return torch.cat((tokens_R[:, None], best_children(raw_RV, most, shard)[1]), dim=1)
+
+
+def _reported(ids_Rk: Tensor, raw_Rk: Tensor, processed_Rk: Tensor, wanted: Sequence[int]) -> tuple[Logprobs, ...]:
     found = torch.stack((ids_Rk.double(), raw_Rk.double(), processed_Rk.double()), dim=2)
     rows: list[list[list[float]]] = found.tolist()  # sync: the host reports them
     return tuple(_named(row[: 1 + count]) for row, count in zip(rows, wanted, strict=True))

@@ -31,7 +31,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_the_report_names_links_latencies_collectives_and_what_to_set(cli: Cli, gpus: None, tmp_path: Path):
-    outcome = cli("doctor", "nccl", "--shape", "llama-3.1-8b", "--json", str(tmp_path / "report.json"))
+    outcome = cli("doctor", "nccl", "--shape", "llama-3.1-8b", "--out", str(tmp_path / "report.json"))
     assert outcome.code == 0
     for words in (
         "GPU0 - GPU1  NVLink (NV18)",
@@ -44,6 +44,21 @@ def test_the_report_names_links_latencies_collectives_and_what_to_set(cli: Cli, 
     assert report["sizes"][:3] == [8192, 16384, 32768]
     assert [each["health"] for each in report["latencies"]] == ["ok", "ok", "hung", "hung", "ok", "ok"]
     assert report["links"] == [{"first": 0, "second": 1, "kind": "NVLink", "code": "NV18"}]
+
+
+def test_json_is_printed_as_it_is_written(cli: Cli, gpus: None, tmp_path: Path):
+    file = tmp_path / "new" / "report.json"
+    outcome = cli("doctor", "nccl", "--json", "--out", str(file))
+    assert outcome.code == 0
+    assert outcome.objects == [json.loads(file.read_text())]
+
+
+@pytest.mark.parametrize("verb", [("doctor", "nccl"), ("bench", "placement"), ("doctor",)])
+def test_a_file_after_json_is_sent_to_out(cli: Cli, verb: tuple[str, ...]):
+    outcome = cli(*verb, "--json", "report.json")
+    assert (outcome.code, outcome.out) == (2, "")
+    (error,) = outcome.errors
+    assert error == "error: --json prints and takes no file; write one with --out report.json, or with > report.json"
 
 
 def test_a_cpu_can_try_it_and_is_given_no_advice(cli: Cli, monkeypatch: pytest.MonkeyPatch):

@@ -117,5 +117,5 @@ def test_without_matplotlib_a_plot_that_was_asked_for_is_refused_with_the_remedy
     monkeypatch.setattr(verb, "draw_curve", lambda *given, **named: False)
     outcome = cli(*asked(world, tmp_path, "--plot", str(tmp_path / "curve.png")))
     assert outcome.code == 2
-    assert "pip install matplotlib" in outcome.errors[0]
+    assert "pip install 'slipstream[plot]'" in outcome.errors[0]
     assert (tmp_path / "tuned.toml").exists()

@@ -1,7 +1,8 @@
-"""`--config FILE` of `slipstream generate`: what the file settles, and what beats it."""
+"""`--config FILE` of `slipstream generate` and `serve`: what the file settles, and what beats it."""
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,27 @@ def test_the_file_chooses_the_model_and_the_shape_for_as_many_prompts_as_run_tog
 def test_explicit_flags_beat_the_file(cli: Cli, config: str, flags: tuple[str, ...], draft_tokens: int) -> None:
     asked = ("generate", "--config", config, "--max-tokens", "24", "--json", "--prompt", "the quick brown fox")
     assert drafted(cli(*asked, *flags)) == draft_tokens
+
+
+@pytest.mark.parametrize(
+    ("flags", "shape"),
+    [
+        (("--max-batch", "1"), (3, 1, 3)),
+        (("--max-batch", "2"), (2, 2, 4)),
+        (("--max-batch", "3"), (None, None, None)),
+        ((), (None, None, None)),  # 16 together, which the largest entry comes nearest
+        (("--max-batch", "2", "--steps", "1", "--topk", "1"), (1, 1, None)),
+    ],
+)
+def test_a_server_takes_the_shape_for_as_many_requests_as_it_runs_together(
+    cli: Cli, config: str, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...], shape: tuple[int | None, ...]
+) -> None:
+    taken: list[dict[str, Any]] = []
+    monkeypatch.setattr("slipstream.serve.http.server.run", lambda http, engine: taken.append(engine.llm))
+    assert cli("serve", "--config", config, *flags).code == 0
+    (llm,) = taken
+    assert (llm["steps"], llm["topk"], llm["draft_tokens"]) == shape
+    assert (llm["draft"] is None) == (shape[0] is None)  # the plain entry loads no draft
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 from collections.abc import Sequence
 
 import numpy as np
@@ -111,6 +112,46 @@ def test_what_is_no_grammar_is_refused_before_a_tokenizer_is_asked(make: object,
 def test_a_model_without_eos_can_have_no_grammar() -> None:
     with pytest.raises(ValueError, match="no grammar can end, for this model names no EOS token"):
         Grammars(Tokenizer(RAW, bos_id=None, eos_ids=[]), vocab_size=CONFIG.vocab_size, eos_ids=())
+
+
+def test_compiling_is_begun_once_and_does_not_hold_up_who_begins_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, begun, compile_it = threading.Event(), list[Grammar](), Grammars._compile
+
+    def slow(found: Grammars, grammar: Grammar) -> Automaton:
+        begun.append(grammar)
+        assert gate.wait(60)
+        return compile_it(found, grammar)
+
+    monkeypatch.setattr(Grammars, "_compile", slow)
+    found = Grammars(Tokenizer(RAW, bos_id=None, eos_ids=[EOS]), vocab_size=CONFIG.vocab_size, eos_ids=())
+    first, again = found.start(SAMPLES["regex"]), found.start(SAMPLES["regex"])
+    assert first is again
+    assert not first.done()
+    gate.set()
+    assert may_come(found.open(SAMPLES["regex"])) == may_come(grammars().open(SAMPLES["regex"]))
+    assert begun == [SAMPLES["regex"]]
+
+
+def test_the_last_grammars_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("slipstream.text.grammar.KEPT", 2)
+    found = Grammars(Tokenizer(RAW, bos_id=None, eos_ids=[EOS]), vocab_size=CONFIG.vocab_size, eos_ids=())
+    first = found.start(SAMPLES["regex"])
+    found.start(SAMPLES["choice"])
+    assert found.start(SAMPLES["regex"]) is first
+    second = found.start(SAMPLES["lark"])
+    assert found.start(SAMPLES["regex"]) is first
+    assert found.start(SAMPLES["lark"]) is second
+    found.start(SAMPLES["choice"])
+    assert found.start(SAMPLES["regex"]) is not first
+
+
+def test_each_who_opens_a_wrong_grammar_has_an_error_of_its_own() -> None:
+    errors = []
+    for _ in range(2):
+        with pytest.raises(ValueError, match="the regex cannot be used") as raised:
+            grammars().open(regex("("))
+        errors.append(raised.value)
+    assert errors[0] is not errors[1]
 
 
 def test_a_choice_may_hold_quotes_and_any_letters() -> None:

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from slipstream.config.sampling import SamplingParams
 from slipstream.serve.http.reasoning import ThinkSplitter
 from slipstream.serve.http.tools import NoTools, ToolCall, ToolParser
@@ -28,6 +30,7 @@ class Job:
     continuous_usage: bool = False
     speculation_metrics: bool = False
     echoes: tuple[str, ...] = ()  # what each prompt's answers begin with
+    prompt_alone: bool = False  # nothing follows the echo: the one token that the engine draws is left out
     parser: Callable[[], ToolParser] = NoTools
     splitter: Callable[[], ThinkSplitter | None] = lambda: None
     named_call: bool = False  # the answer had to call one function, which OpenAI ends with "stop"
@@ -36,6 +39,14 @@ class Job:
     def num_answers(self) -> int:
         """Choices."""
         return len(self.prompts) * self.params.n
+
+    def prompt_of(self, choice: "Choice") -> list[int]:
+        """What a choice answers."""
+        return self.prompts[choice.index // self.params.n]
+
+    def echo_of(self, choice: "Choice") -> str:
+        """What a choice's text begins with."""
+        return self.echoes[choice.index // self.params.n] if self.echoes else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,22 +70,27 @@ class Choice:
     parser: ToolParser
     splitter: ThinkSplitter | None
     named_call: bool = False
+    prompt_alone: bool = False
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
     chances: list[TokenChances] = field(default_factory=list)
+    prompt: list[TokenChances] | None = None  # of the prompt's tokens but the first
     num_tokens: int = 0
-    num_chars: int = 0
+    num_chars: int = 0  # where the next token with log-probabilities begins
     end: End | None = None
 
     @staticmethod
     def of(job: Job, index: int, tokenizer: Tokenizer) -> "Choice":
         """An empty one."""
         matcher = StopMatcher(tokenizer, job.params.stop, min_tokens=job.params.min_tokens)
-        return Choice(index, matcher, job.parser(), job.splitter(), named_call=job.named_call)
+        named, alone = job.named_call, job.prompt_alone
+        return Choice(index, matcher, job.parser(), job.splitter(), named_call=named, prompt_alone=alone)
 
     def take(self, piece: Piece) -> Fresh:
         """Take what the engine says; what is certain now."""
+        if self.prompt_alone:
+            piece = msgspec.structs.replace(piece, tokens=[], accepted=0, chances=None)
         for token in piece.tokens:
             self.matcher.push(token)
         raw = self.matcher.take() if piece.end is None else self.matcher.finish()
@@ -88,6 +104,7 @@ class Choice:
         self.reasoning.append(reasoning)
         self.calls += calls
         self.chances += piece.chances or []
+        self.prompt = self.prompt if piece.prompt is None else piece.prompt
         return Fresh(
             text=text,
             reasoning=reasoning,
@@ -102,6 +119,8 @@ class Choice:
         """As OpenAI names it; None while it goes on."""
         if self.end is None:
             return None
+        if self.prompt_alone:
+            return "length"
         called = bool(self.calls) and not self.named_call
         return "tool_calls" if called and self.end.finish_reason == "stop" else self.end.finish_reason
 

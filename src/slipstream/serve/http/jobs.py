@@ -8,7 +8,7 @@ from slipstream.serve.http.choice import tool_choice
 from slipstream.serve.http.conversation import plain_messages
 from slipstream.serve.http.errors import ApiError, bad_request
 from slipstream.serve.http.job import Job
-from slipstream.serve.http.params import COMPLETION_TOKENS, sampling_params
+from slipstream.serve.http.params import COMPLETION_TOKENS, sampling_params, wants_prompt_alone
 from slipstream.serve.http.protocol import ChatBody, CompletionBody, SamplingBody
 from slipstream.serve.http.reasoning import ThinkSplitter, opened, thinks
 from slipstream.serve.http.reply import House, now
@@ -36,12 +36,6 @@ def check_model(house: House, name: str | None) -> str:
 async def completion_job(house: House, body: CompletionBody) -> Job:
     """Raw prompts to continue."""
     params = sampling_params(body, longest=COMPLETION_TOKENS)
-    if body.echo and params.logprobs is not None:
-        raise bad_request(
-            "echo with logprobs wants those of the prompt, which are not supported; leave one of them out",
-            param="echo",
-            code="unsupported_parameter",
-        )
     given = _several(body.prompt)
     if not given:
         raise bad_request("prompt is empty; give at least one token", param="prompt")
@@ -57,7 +51,8 @@ async def completion_job(house: House, body: CompletionBody) -> Job:
     echoes = ()
     if body.echo:
         echoes = tuple([each if isinstance(each, str) else await house.texts.decode(each) for each in given])
-    return Job(prompts=prompts, params=params, echoes=echoes, **_common(house, body, "cmpl"))
+    alone = wants_prompt_alone(body)
+    return Job(prompts=prompts, params=params, echoes=echoes, prompt_alone=alone, **_common(house, body, "cmpl"))
 
 
 async def chat_job(house: House, body: ChatBody) -> Job:

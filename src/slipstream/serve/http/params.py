@@ -68,8 +68,13 @@ def sampling_params(body: SamplingBody, *, longest: int | None) -> SamplingParam
         refuse_unknown(body.stream_options, within="stream_options.")
         if not body.stream:
             raise bad_request("stream_options is for streams; set stream, or leave it out", param="stream_options")
+    longest = _first(_max_tokens(body), longest, LONGEST_ANSWER)
+    if wants_prompt_alone(body):
+        longest = 1  # the engine draws a token, and the answer leaves it out
+        if body.min_tokens:
+            raise bad_request(f"min_tokens {body.min_tokens} contradicts max_tokens 0", param="min_tokens")
     given: dict[str, Any] = {
-        "max_tokens": _first(_max_tokens(body), longest, LONGEST_ANSWER),
+        "max_tokens": longest,
         "temperature": _first(body.temperature, 1.0),
         "top_p": _first(body.top_p, 1.0),
         "top_k": 0 if body.top_k == -1 else _first(body.top_k, 0),
@@ -86,6 +91,7 @@ def sampling_params(body: SamplingBody, *, longest: int | None) -> SamplingParam
         "logit_bias": _bias(body.logit_bias or {}),
         "bad_words": tuple(body.bad_words or ()),
         "logprobs": _logprobs(body),
+        "prompt_logprobs": _logprobs(body) if echoes(body) else None,
         "grammar": grammar_of(body),
     }
     for name in ("stop", "bad_words"):
@@ -97,6 +103,16 @@ def sampling_params(body: SamplingBody, *, longest: int | None) -> SamplingParam
         sentence = str(error)
         named = next((name for name in given if sentence.startswith(f"{name} ")), None)
         raise bad_request(sentence, param=named) from None
+
+
+def echoes(body: SamplingBody) -> bool:
+    """Whether answers begin with their prompts."""
+    return isinstance(body, CompletionBody) and bool(body.echo)
+
+
+def wants_prompt_alone(body: SamplingBody) -> bool:
+    """Whether nothing is to follow the prompt that comes back."""
+    return echoes(body) and body.max_tokens == 0
 
 
 def _max_tokens(body: SamplingBody) -> int | None:

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,9 +24,9 @@ from slipstream.serve.http.log import RequestLog
 from slipstream.serve.http.metrics import Metrics
 from slipstream.serve.http.settings import HttpSettings
 from slipstream.serve.http.shapes import Shape
-from slipstream.serve.http.texts import Texts
+from slipstream.serve.http.texts import Texts, aside
 from slipstream.serve.http.timing import Timing
-from slipstream.serve.messages import Piece
+from slipstream.serve.messages import Piece, TokenChances
 from slipstream.telemetry.clock import Clock
 
 DONE = b"data: [DONE]\n\n"
@@ -111,12 +112,13 @@ class Reply(Response):
     # ------------------------------------------------------------------ whole
 
     async def _send_whole(self, job: Job, send: Send) -> None:
+        num_scored = sum(num_chances(choice.prompt) for choice in self._choices)
         body = {
             "id": job.id,
             "object": self._shape.whole_object,
             "created": job.created,
             "model": job.model,
-            "choices": [self._shape.whole(job, choice) for choice in self._choices],
+            "choices": await aside(num_scored, lambda: [self._shape.whole(job, each) for each in self._choices]),
             "usage": usage_of(job, self._choices),
             **self._metrics(job),
         }
@@ -135,7 +137,7 @@ class Reply(Response):
             events = b""
             if choice.index not in seen:
                 seen.add(choice.index)
-                opening = shape.opening(job, choice)
+                opening = await aside(num_chances(piece.prompt), partial(shape.opening, job, choice, piece))
                 events += b"" if opening is None else self._event(job, opening)
             fresh = choice.take(piece)
             last = choice.end is not None and len(seen) == job.num_answers and all(each.end for each in self._choices)
@@ -217,6 +219,11 @@ async def _pieces(early: list[Piece], take: Callable[[], Awaitable[Any]], num_an
 def error_event(error: ApiError) -> bytes:
     """The last event of a stream that went wrong."""
     return b"data: " + ENCODER.encode(error.body) + b"\n\n"
+
+
+def num_chances(found: list[TokenChances] | None) -> int:
+    """Of a prompt's log-probabilities."""
+    return sum(1 + len(each.top) for each in found or ())
 
 
 async def hung_up(receive: Receive) -> None:

@@ -1,10 +1,11 @@
 """How answers look on the wire: completions and chats, whole and in chunks."""
 
+from itertools import accumulate
 from typing import Any, Protocol
 
 from slipstream.serve.http.job import Choice, Fresh, Job
 from slipstream.serve.http.texts import Texts
-from slipstream.serve.messages import Chance, TokenChances
+from slipstream.serve.messages import Chance, Piece, TokenChances
 
 LEAST_LOGPROB = -9999.0  # JSON has no infinity
 
@@ -15,8 +16,8 @@ class Shape(Protocol):
     whole_object: str
     chunk_object: str
 
-    def opening(self, job: Job, choice: Choice) -> dict[str, Any] | None:
-        """A choice's chunk before its first tokens, if there is one."""
+    def opening(self, job: Job, choice: Choice, first: Piece) -> dict[str, Any] | None:
+        """A choice's chunk before its first tokens, if there is one; first: the piece that brings them."""
         ...
 
     def chunk(self, choice: Choice, fresh: Fresh) -> dict[str, Any]:
@@ -36,27 +37,44 @@ class CompletionShape:
     def __init__(self, texts: Texts) -> None:
         self._texts = texts
 
-    def opening(self, job: Job, choice: Choice) -> dict[str, Any] | None:
-        echo = _echo(job, choice)
-        return self._choice(choice, echo, None, None) if echo else None
+    def opening(self, job: Job, choice: Choice, first: Piece) -> dict[str, Any] | None:
+        if not job.echoes:
+            return None
+        choice.num_chars = len(echo := job.echo_of(choice))
+        logprobs = None if first.prompt is None else self._of_prompt(job, choice, first.prompt)
+        return self._choice(choice, echo, logprobs, None)
 
     def chunk(self, choice: Choice, fresh: Fresh) -> dict[str, Any]:
-        start = choice.num_chars
-        choice.num_chars += len(fresh.text)
-        logprobs = None if fresh.chances is None else self._logprobs(fresh.chances, start)
+        logprobs = None
+        if fresh.chances is not None:
+            logprobs = self._logprobs(fresh.chances, choice.num_chars)
+            choice.num_chars += sum(map(len, logprobs["tokens"]))
         return self._choice(choice, fresh.text, logprobs, choice.finish_reason)
 
     def whole(self, job: Job, choice: Choice) -> dict[str, Any]:
-        echo = _echo(job, choice)
+        echo = job.echo_of(choice)
         logprobs = None if job.params.logprobs is None else self._logprobs(choice.chances, len(echo))
+        if logprobs is not None and choice.prompt is not None:
+            before = self._of_prompt(job, choice, choice.prompt)
+            logprobs = {name: before[name] + values for name, values in logprobs.items()}
         return self._choice(choice, echo + "".join(choice.text), logprobs, choice.finish_reason)
 
     def _choice(self, choice: Choice, text: str, logprobs: Any, reason: str | None) -> dict[str, Any]:
         return {"index": choice.index, "text": text, "logprobs": logprobs, "finish_reason": reason}
 
+    def _of_prompt(self, job: Job, choice: Choice, chances: list[TokenChances]) -> dict[str, Any]:
+        """The same of a prompt, whose first token has none: nothing comes before it."""
+        prompt, found = job.prompt_of(choice), self._logprobs(chances, 0)
+        return {
+            "tokens": [self._texts.token_text(prompt[0]), *found["tokens"]],
+            "token_logprobs": [None, *found["token_logprobs"]],
+            "top_logprobs": [None, *found["top_logprobs"]],
+            "text_offset": self._texts.offsets(prompt, job.echo_of(choice)),
+        }
+
     def _logprobs(self, chances: list[TokenChances], start: int) -> dict[str, Any]:
         tokens = [self._texts.token_text(each.chosen.token) for each in chances]
-        offsets = [start + sum(map(len, tokens[:place])) for place in range(len(tokens))]
+        offsets = list(accumulate(map(len, tokens), initial=start))[:-1]
         return {
             "tokens": tokens,
             "token_logprobs": [finite(each.chosen.logprob) for each in chances],
@@ -80,7 +98,7 @@ class ChatShape:
     def __init__(self, texts: Texts) -> None:
         self._texts = texts
 
-    def opening(self, job: Job, choice: Choice) -> dict[str, Any] | None:
+    def opening(self, job: Job, choice: Choice, first: Piece) -> dict[str, Any] | None:
         return self._chunk(choice, {"role": "assistant", "content": ""}, None)
 
     def chunk(self, choice: Choice, fresh: Fresh) -> dict[str, Any]:
@@ -129,7 +147,3 @@ class ChatShape:
 def finite(logprob: float) -> float:
     """A number that JSON can hold."""
     return max(logprob, LEAST_LOGPROB)
-
-
-def _echo(job: Job, choice: Choice) -> str:
-    return job.echoes[choice.index // job.params.n] if job.echoes else ""

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from slipstream.config.hf import model_config
 from slipstream.serve.http.errors import bad_request
 from slipstream.serve.http.settings import EngineSettings
+from slipstream.text.detokenize import Detokenizer
 from slipstream.text.template import ChatTemplate, load_template
 from slipstream.text.tokenizer import Tokenizer, load_tokenizer
 from slipstream.weights.folder import read_config
@@ -60,7 +61,7 @@ class Texts:
             )
         num_chars = sum(len(str(each)) for each in messages)
         try:
-            return await _run(num_chars, lambda: template.render(messages, tools=tools, **kwargs))
+            return await aside(num_chars, lambda: template.render(messages, tools=tools, **kwargs))
         except ValueError as error:
             raise bad_request(str(error), param="messages") from None
 
@@ -71,7 +72,7 @@ class Texts:
             ApiError: it is no text, or its ids are not the model's.
         """
         check_text(text, param=param)
-        ids = await _run(len(text), lambda: self.tokenizer.encode(text, add_special_tokens=add_special_tokens))
+        ids = await aside(len(text), lambda: self.tokenizer.encode(text, add_special_tokens=add_special_tokens))
         return self.checked(ids, param=param)
 
     def checked(self, ids: list[int], *, param: str = "prompt") -> list[int]:
@@ -87,11 +88,19 @@ class Texts:
 
     async def decode(self, ids: list[int]) -> str:
         """The text of a prompt's ids, with its special tokens."""
-        return await _run(len(ids), lambda: self.tokenizer.decode(ids, skip_special_tokens=False))
+        return await aside(len(ids), lambda: self.tokenizer.decode(ids, skip_special_tokens=False))
 
     def token_text(self, token: int) -> str:
         """One token's text by itself."""
         return self.tokenizer.decode([token], skip_special_tokens=False)
+
+    def offsets(self, ids: Sequence[int], text: str) -> list[int]:
+        """Where in a text each of its tokens begins; what the text does not show, such as a BOS, begins at 0."""
+        stream, ends = Detokenizer(self.tokenizer, skip_special_tokens=False), [0]
+        for token in ids:
+            ends.append(ends[-1] + len(stream.push([token])))
+        hidden = max(0, ends[-1] + len(stream.finish()) - len(text))
+        return [min(max(0, end - hidden), len(text)) for end in ends[:-1]]
 
     def token_bytes(self, token: int) -> list[int]:
         """One token's bytes, of which a character may need several tokens'."""
@@ -114,7 +123,8 @@ def check_text(text: str, *, param: str) -> None:
         raise bad_request(f"{param} holds half a surrogate pair, which is no character", param=param) from None
 
 
-async def _run(size: int, work: Callable[[], Result]) -> Result:
+async def aside(size: int, work: Callable[[], Result]) -> Result:
+    """Do what takes a while on another thread; size: in characters, more or less."""
     return await asyncio.to_thread(work) if size > LONG_CHARS else work()
 
 

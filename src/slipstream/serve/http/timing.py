@@ -23,6 +23,8 @@ class Timing:
         """A chunk came."""
         now, metrics = self._clock.now(), self._metrics
         if not fresh.num_tokens:
+            if choice.prompt_alone:
+                self._ended(choice, now)
             return
         before = self._last_s.get(choice.index)
         if before is None:
@@ -39,7 +41,7 @@ class Timing:
             self._ended(choice, now)
 
     def _ended(self, choice: Choice, now: float) -> None:
-        metrics, later = self._metrics, choice.num_tokens - 1
+        metrics, later = self._metrics, max(0, choice.num_tokens - 1)
         metrics.end_to_end.observe(now - self._came_s)
         metrics.answers.labels(choice.finish_reason).inc()
         if later:
