@@ -6,6 +6,7 @@ from slipstream.engine.engine import Engine
 from slipstream.parallel.stamps import Stage, Stamps
 from slipstream.serve.llm import LLM
 from slipstream.serve.messages import Report
+from slipstream.serve.recent import RecentCycles
 from slipstream.telemetry.clock import Clock
 
 TELL_S = 0.1
@@ -21,9 +22,11 @@ class Reporter:
         self._before = None if stamps is None else stamps.seconds()
         self.host_s = 0.0  # of the loop, besides prefills and cycles
         self._next_s = clock.now()
+        self._recent = RecentCycles(engine, self._stages)
 
     def due(self) -> Report | None:
-        """A report, if it is time for one."""
+        """A step is over: a report, if it is time for one."""
+        self._recent.see()
         if self._engine.busy and self._clock.now() < self._next_s:
             return None
         return self.now()
@@ -51,6 +54,7 @@ class Reporter:
             stage_s=self._stages(),
             drift=engine.gauge.drift,
             cycle_ratio=engine.costs.cycle_ratio(engine.speculation),
+            recent=self._recent.take(),
         )
 
     def _stages(self) -> dict[str, float]:
