@@ -10,7 +10,7 @@ from slipstream.serve.recent import RecentCycles
 from slipstream.telemetry.clock import Clock
 
 TELL_S = 0.1
-CYCLE_STAGES = (Stage.EXTEND, Stage.PROPOSE, Stage.VERIFY, Stage.ACCEPT)
+CYCLE_STAGES = {each.name.lower(): each for each in (Stage.EXTEND, Stage.PROPOSE, Stage.VERIFY, Stage.ACCEPT)}
 
 
 class Reporter:
@@ -63,7 +63,7 @@ class Reporter:
         now = None if self._stamps is None else self._stamps.seconds()
         parts: dict[str, float] = {}
         if now is not None and before is not None:
-            parts = {stage.name.lower(): now[stage] - before[stage] for stage in CYCLE_STAGES}
+            parts = {name: now[stage] - before[stage] for name, stage in CYCLE_STAGES.items()}
         rest = {"cycle": max(0.0, costs.cycle_s - sum(parts.values())), "prefill": costs.prefill_s}
         return {**parts, **rest, "host": self.host_s}
 
