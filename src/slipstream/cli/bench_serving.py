@@ -19,7 +19,7 @@ from slipstream.bench.serving.load import Level, Outcome
 from slipstream.bench.serving.measure import Measured, Stage, Work, measure
 from slipstream.bench.shapes import full_shape
 from slipstream.cli.bench import print_rows, record
-from slipstream.cli.serve import KEY_VARIABLE, check_extra
+from slipstream.cli.door import KEY_VARIABLE, check_extra
 from slipstream.cli.serving_options import AskOptions, LoadOptions, ShapeOptions
 from slipstream.cli.serving_tables import print_serving
 from slipstream.cli.spread import spread

@@ -131,6 +131,16 @@ class Piece(msgspec.Struct, frozen=True, array_like=True):
     prompt: list[TokenChances] | None = None  # of the prompt's tokens but the first, with an answer's first piece
 
 
+class CycleTimes(msgspec.Struct, frozen=True, array_like=True):
+    """One cycle of the whole batch, and what was done since the one before."""
+
+    cycle: int  # counted from 1, at the start
+    batch: int  # requests in it
+    proposed: int
+    emitted: int
+    stage_s: dict[str, float]  # by the names of Report.stage_s; prefill and host are those since the cycle before
+
+
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The state of an engine: gauges as they are, counters since its start."""
 
@@ -152,6 +162,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     stage_s: dict[str, float]
     drift: float | None  # recent over first accept length; None until both are known
     cycle_ratio: dict[int, float]  # R, by batch size rounded up to a power of two
+    recent: list[CycleTimes]  # cycles since the report before, the last ones if there were many
 
 
 class News(msgspec.Struct, frozen=True, tag=True):

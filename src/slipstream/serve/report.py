@@ -6,10 +6,11 @@ from slipstream.engine.engine import Engine
 from slipstream.parallel.stamps import Stage, Stamps
 from slipstream.serve.llm import LLM
 from slipstream.serve.messages import Report
+from slipstream.serve.recent import RecentCycles
 from slipstream.telemetry.clock import Clock
 
 TELL_S = 0.1
-CYCLE_STAGES = (Stage.EXTEND, Stage.PROPOSE, Stage.VERIFY, Stage.ACCEPT)
+CYCLE_STAGES = {each.name.lower(): each for each in (Stage.EXTEND, Stage.PROPOSE, Stage.VERIFY, Stage.ACCEPT)}
 
 
 class Reporter:
@@ -21,9 +22,11 @@ class Reporter:
         self._before = None if stamps is None else stamps.seconds()
         self.host_s = 0.0  # of the loop, besides prefills and cycles
         self._next_s = clock.now()
+        self._recent = RecentCycles(engine, self._stages)
 
     def due(self) -> Report | None:
-        """A report, if it is time for one."""
+        """A step is over: a report, if it is time for one."""
+        self._recent.see()
         if self._engine.busy and self._clock.now() < self._next_s:
             return None
         return self.now()
@@ -51,6 +54,7 @@ class Reporter:
             stage_s=self._stages(),
             drift=engine.gauge.drift,
             cycle_ratio=engine.costs.cycle_ratio(engine.speculation),
+            recent=self._recent.take(),
         )
 
     def _stages(self) -> dict[str, float]:
@@ -59,7 +63,7 @@ class Reporter:
         now = None if self._stamps is None else self._stamps.seconds()
         parts: dict[str, float] = {}
         if now is not None and before is not None:
-            parts = {stage.name.lower(): now[stage] - before[stage] for stage in CYCLE_STAGES}
+            parts = {name: now[stage] - before[stage] for name, stage in CYCLE_STAGES.items()}
         rest = {"cycle": max(0.0, costs.cycle_s - sum(parts.values())), "prefill": costs.prefill_s}
         return {**parts, **rest, "host": self.host_s}
 

@@ -66,6 +66,11 @@ class StopMatcher:
         return self._joined() + ("" if self.stopped else self._detokenizer.copy().finish())
 
     @property
+    def num_settled(self) -> int:
+        """Characters that are certain, those held back too; fewer than before where a stop string was cut away."""
+        return self._num_settled
+
+    @property
     def visible_text(self) -> str:
         """What may be shown already: it will not change, nor turn out to be part of a stop string."""
         return self._joined()[: self._num_settled - self._num_held()]

@@ -194,7 +194,7 @@ def test_docs_describe_every_path(server: Server) -> None:
     assert server.get("/docs").status_code == 200
     paths = server.get("/openapi.json").json()["paths"]
     expected = {"/v1/completions", "/v1/chat/completions", "/v1/models", "/tokenize", "/detokenize", "/health"}
-    expected |= {"/ready", "/metrics", "/server_info", "/start_profile", "/stop_profile"}
+    expected |= {"/ready", "/metrics", "/server_info", "/cycles", "/start_profile", "/stop_profile"}
     assert expected <= set(paths)
 
 

@@ -40,7 +40,7 @@ fields = st.fixed_dictionaries(
         "tools": values,
         "stream": st.booleans() | values,
         "stream_options": st.sampled_from([{"include_usage": True}, {"continuous_usage_stats": True}]) | values,
-        "speculation": st.dictionaries(st.sampled_from(["steps", "metrics"]), values, max_size=2),
+        "speculation": st.dictionaries(st.sampled_from(["steps", "metrics", "parts"]), values, max_size=2),
         "n": st.integers(-1, 3) | values,
         "logprobs": st.booleans() | st.integers(-1, 21) | values,
         **dict.fromkeys(NUMBERS, numbers | values),

@@ -99,3 +99,54 @@ def test_speculation_metrics_ride_on_the_last_chunk(server: Server) -> None:
     chunks = chunks_of(server.post("/v1/completions", body))
     assert [("metrics" in chunk) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert chunks[-1]["usage"] is not None
+
+
+def parts_of(chunks: list[dict[str, Any]], index: int = 0) -> list[dict[str, Any]]:
+    """What the chunks of one choice say of its tokens."""
+    choices = [choice for chunk in chunks for choice in chunk["choices"] if choice["index"] == index]
+    return [choice["speculation"] for choice in choices if "speculation" in choice]
+
+
+def test_chunks_say_which_of_their_text_was_drafted(server: Server) -> None:
+    ask = [{"role": "user", "content": "good day"}]  # of its answer the tiny draft guesses some
+    body = {**CHAT, "messages": ask, "stream": True, "speculation": {"parts": True, "metrics": True}}
+    chunks = chunks_of(server.post("/v1/chat/completions", body))
+    counts = chunks[-1]["metrics"]["speculative_decoding"]
+    told = parts_of(chunks)
+    assert len(told) == len(chunks) - 1  # all but the role
+    assert told[0]["tokens"] == 1
+    assert told[0]["accepted"] == 0  # the prompt's forward
+    assert len(told) - 1 == counts["num_spec_steps"]
+    assert sum(each["tokens"] for each in told[1:]) / len(told[1:]) == counts["mean_acceptance_length"]
+    assert any(each["accepted"] for each in told)
+    for chunk in chunks[1:]:
+        (choice,) = chunk["choices"]
+        assert "".join(part["text"] for part in choice["speculation"]["parts"]) == choice["delta"]["content"]
+        assert choice["speculation"]["accepted"] in (
+            choice["speculation"]["tokens"] - 1,
+            choice["speculation"]["tokens"],
+        )
+
+
+def test_without_steps_nothing_was_drafted(server: Server) -> None:
+    body = {**TEXT, "stream": True, "speculation": {"parts": True, "steps": 0}}
+    told = parts_of(chunks_of(server.post("/v1/completions", body)))
+    assert {(each["tokens"], each["accepted"]) for each in told} == {(1, 0)}
+    assert not any(part["drafted"] for each in told for part in each["parts"])
+
+
+def test_parts_of_several_answers_and_before_a_stop_are_their_texts(server: Server) -> None:
+    body = {**TEXT, "n": 2, "seed": 5, "temperature": 1.0, "stop": ["e", "o"], "stream": True}
+    chunks = chunks_of(server.post("/v1/completions", {**body, "speculation": {"parts": True}}))
+    for index in range(2):
+        text = "".join(each["text"] for chunk in chunks for each in chunk["choices"] if each["index"] == index)
+        assert "".join(part["text"] for told in parts_of(chunks, index) for part in told["parts"]) == text
+
+
+def test_parts_come_only_where_they_are_asked_for_and_only_in_streams(server: Server) -> None:
+    plain = chunks_of(server.post("/v1/completions", {**TEXT, "stream": True, "speculation": {"metrics": True}}))
+    assert parts_of(plain) == []
+    refused = server.post("/v1/completions", {**TEXT, "speculation": {"parts": True}})
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "speculation.parts"
+    assert server.post("/v1/completions", {**TEXT, "speculation": {"parts": False}}).status_code == 200

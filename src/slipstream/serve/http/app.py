@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import Body, FastAPI
+from fastapi import Body, FastAPI, Query
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
@@ -12,6 +12,7 @@ from slipstream.serve.http import errors
 from slipstream.serve.http.client import Phase
 from slipstream.serve.http.conversation import plain_messages
 from slipstream.serve.http.errors import ApiError, bad_request
+from slipstream.serve.http.front import add_page
 from slipstream.serve.http.jobs import chat_job, check_model, completion_job
 from slipstream.serve.http.metrics import CONTENT_TYPE
 from slipstream.serve.http.middleware import wrap
@@ -43,7 +44,9 @@ def make_app(house: House) -> Any:
     _models(app, house)
     _texts(app, house)
     _states(app, house)
+    _cycles(app, house)
     _profiles(app, house)
+    add_page(app)
     return wrap(app, keys=house.settings.api_keys, max_body_bytes=house.settings.max_body_bytes)
 
 
@@ -142,6 +145,25 @@ def _states(app: FastAPI, house: House) -> None:
                 "request_timeout_s": house.settings.request_timeout_s,
             },
             "internal_states": [{"avg_spec_accept_length": length}],
+        }
+
+
+def _cycles(app: FastAPI, house: House) -> None:
+    @app.get("/cycles")
+    async def cycles(after: Annotated[int, Query(ge=0, description="Leave out those up to this one.")] = 0) -> Any:
+        """The last cycles of the whole batch, oldest first, each with its seconds by stage."""
+        return {
+            "cycles": [
+                {
+                    "cycle": each.cycle,
+                    "batch": each.batch,
+                    "proposed_tokens": each.proposed,
+                    "emitted_tokens": each.emitted,
+                    "stage_seconds": each.stage_s,
+                }
+                for each in house.client.cycles
+                if each.cycle > after
+            ]
         }
 
 

@@ -17,6 +17,7 @@ from slipstream.serve.messages import (
     Abort,
     Accepted,
     AnswerId,
+    CycleTimes,
     Failed,
     FromEngine,
     Load,
@@ -34,6 +35,7 @@ from slipstream.serve.messages import (
 )
 from slipstream.serve.wire import READ_BYTES, Frames, frame
 
+RECENT_CYCLES = 256  # that are remembered
 END_S = 10.0  # for the engine's process to end
 
 
@@ -76,6 +78,7 @@ class EngineClient:
         self.phase, self.loading = Phase.LOADING, Loading(stage="starting")
         self.info: dict[str, Any] = {}
         self.report: Report | None = None
+        self.cycles: deque[CycleTimes] = deque(maxlen=RECENT_CYCLES)
         self.failure: Failed | None = None
         self.ended = asyncio.Event()  # the engine's process is gone, or of no more use
         self._boxes: dict[AnswerId, Mailbox] = {}
@@ -178,7 +181,7 @@ class EngineClient:
             case News(pieces=pieces, report=report):
                 for piece in pieces:
                     self._deliver(piece)
-                self.report = report or self.report
+                self._note(report)
             case Accepted(answer=answer):
                 self._tell(answer, message)
             case Refused(answer=answer, sentence=sentence):
@@ -199,6 +202,11 @@ class EngineClient:
         if piece.end is not None:
             del self._boxes[piece.answer]
         box.put(piece)
+
+    def _note(self, report: Report | None) -> None:
+        if report is not None:
+            self.report = report
+            self.cycles.extend(report.recent)
 
     def _tell(self, answer: AnswerId, letter: Any) -> None:
         if answer in self._boxes:

@@ -78,7 +78,7 @@ async def on_invalid(request: Request, error: Exception) -> JSONResponse:
     """A body that is no JSON, or not of the right shape; FastAPI's 422 is OpenAI's 400."""
     assert isinstance(error, RequestValidationError), "registered for nothing else"
     first = _deepest(error.errors())
-    place = [str(part) for part in first["loc"] if part != "body"]
+    place = [str(part) for part in first["loc"][1:]]  # after body, query or path
     param = place[0] if place and first["type"] != "json_invalid" else None
     message = first["msg"] if param is None else f"{param}: {first['msg']}"
     return bad_request(_writable(message), param=None if param is None else _writable(param)).response

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from slipstream.config.sampling import SamplingParams
+from slipstream.serve.http.origins import Origins, Part
 from slipstream.serve.http.reasoning import ThinkSplitter
 from slipstream.serve.http.tools import NoTools, ToolCall, ToolParser
 from slipstream.serve.messages import End, Piece, TokenChances
@@ -29,6 +30,7 @@ class Job:
     include_usage: bool = False
     continuous_usage: bool = False
     speculation_metrics: bool = False
+    parts: bool = False  # whether chunks say whose their text is
     echoes: tuple[str, ...] = ()  # what each prompt's answers begin with
     prompt_alone: bool = False  # nothing follows the echo: the one token that the engine draws is left out
     parser: Callable[[], ToolParser] = NoTools
@@ -58,7 +60,8 @@ class Fresh:
     calls: list[ToolCall]
     chances: list[TokenChances] | None
     num_tokens: int
-    accepted: int
+    accepted: int  # of the tokens, drafted ones
+    parts: list[Part] | None  # of the text as it is before reasoning and calls are found in it; None: not asked for
 
 
 @dataclass(slots=True)
@@ -71,6 +74,7 @@ class Choice:
     splitter: ThinkSplitter | None
     named_call: bool = False
     prompt_alone: bool = False
+    origins: Origins | None = None
     text: list[str] = field(default_factory=list)
     reasoning: list[str] = field(default_factory=list)
     calls: list[ToolCall] = field(default_factory=list)
@@ -84,15 +88,18 @@ class Choice:
     def of(job: Job, index: int, tokenizer: Tokenizer) -> "Choice":
         """An empty one."""
         matcher = StopMatcher(tokenizer, job.params.stop, min_tokens=job.params.min_tokens)
-        named, alone = job.named_call, job.prompt_alone
-        return Choice(index, matcher, job.parser(), job.splitter(), named_call=named, prompt_alone=alone)
+        named, alone, origins = job.named_call, job.prompt_alone, Origins() if job.parts else None
+        parser, splitter = job.parser(), job.splitter()
+        return Choice(index, matcher, parser, splitter, named_call=named, prompt_alone=alone, origins=origins)
 
     def take(self, piece: Piece) -> Fresh:
         """Take what the engine says; what is certain now."""
         if self.prompt_alone:
             piece = msgspec.structs.replace(piece, tokens=[], accepted=0, chances=None)
-        for token in piece.tokens:
+        for place, token in enumerate(piece.tokens):
             self.matcher.push(token)
+            if self.origins is not None:
+                self.origins.mark(self.matcher.num_settled, drafted=place < piece.accepted)
         raw = self.matcher.take() if piece.end is None else self.matcher.finish()
         self.end, self.num_tokens = piece.end, self.num_tokens + len(piece.tokens)
         reasoning, answer = self._split(raw)
@@ -112,6 +119,7 @@ class Choice:
             chances=piece.chances,
             num_tokens=len(piece.tokens),
             accepted=piece.accepted,
+            parts=None if self.origins is None else self.origins.take(raw),
         )
 
     @property

@@ -83,6 +83,9 @@ async def chat_job(house: House, body: ChatBody) -> Job:
 def _common(house: House, body: SamplingBody, prefix: str) -> dict[str, Any]:
     control, options = body.speculation, body.stream_options
     wants = control.metrics if control is not None else None
+    parts = bool(control and control.parts)
+    if parts and not body.stream:
+        raise bad_request("speculation.parts is for streams; set stream, or leave it out", param="speculation.parts")
     return {
         "id": f"{prefix}-{secrets.token_hex(16)}",
         "created": now(),
@@ -93,6 +96,7 @@ def _common(house: House, body: SamplingBody, prefix: str) -> dict[str, Any]:
         "include_usage": bool(options and (options.include_usage or options.continuous_usage_stats)),
         "continuous_usage": bool(options and options.continuous_usage_stats),
         "speculation_metrics": house.settings.speculation_metrics if wants is None else wants,
+        "parts": parts,
     }
 
 

@@ -1,5 +1,7 @@
 """What stands before every endpoint: the key and the size of the body. Pure ASGI, so that streams are not touched."""
 
+import base64
+import binascii
 import hashlib
 import hmac
 from collections.abc import Sequence
@@ -8,15 +10,21 @@ from typing import Any
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from slipstream.serve.http import front
 from slipstream.serve.http.errors import ApiError
 
 OPEN_PATHS = frozenset({"/health", "/ready"})
+PAGE_HEADER = b"x-slipstream-page"
+SIGN_IN = 'Basic realm="slipstream: any user name, an API key as the password", charset="UTF-8"'
 
 
 class ApiKeys:
     """Lets in who brings a key, and everybody to the open paths.
 
     Digests are compared in constant time, all of them for every request.
+
+    A browser may bring the key as the password of its sign-in dialog: for the page's own files, and for what the page
+    itself asks for, which bears a header that no other site's page can send.
     """
 
     def __init__(self, app: ASGIApp, *, keys: Sequence[str]) -> None:
@@ -27,15 +35,20 @@ class ApiKeys:
         if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._knows(scope):
             await self._app(scope, receive, send)
             return
-        error = ApiError(401, "this server wants an API key: Authorization: Bearer KEY", code="invalid_api_key")
-        await error.response(scope, receive, send)
+        sentence = "this server wants an API key: Authorization: Bearer KEY"
+        if scope["path"] in front.FILES:
+            sentence += "; a browser asks for it as a password, with any user name"
+        response = ApiError(401, sentence, code="invalid_api_key").response
+        if scope["path"] in front.FILES:
+            response.headers["www-authenticate"] = SIGN_IN
+        await response(scope, receive, send)
 
     def _knows(self, scope: Scope) -> bool:
-        given = _header(scope, b"authorization")
-        scheme, _, key = given.partition(b" ")
-        digest = _digest(key.strip())
+        scheme, _, given = _header(scope, b"authorization").partition(b" ")
+        by_browser = scheme.lower() == b"basic" and _of_page(scope)
+        digest = _digest(_password(given) if by_browser else given.strip())
         matches = [hmac.compare_digest(digest, each) for each in self._digests]
-        return scheme.lower() == b"bearer" and any(matches)
+        return (scheme.lower() == b"bearer" or by_browser) and any(matches)
 
 
 class BodyLimit:
@@ -68,6 +81,19 @@ class BodyLimit:
     def _error(self) -> ApiError:
         message = f"the body is larger than {self._max_bytes} bytes; shorten it, or raise --max-body-mib"
         return ApiError(413, message, code="body_too_large")
+
+
+def _of_page(scope: Scope) -> bool:
+    """Whether the page is asked for, or asks."""
+    return scope["path"] in front.FILES or bool(_header(scope, PAGE_HEADER))
+
+
+def _password(given: bytes) -> bytes:
+    """Of a browser's sign-in dialog; its user may have any name."""
+    try:
+        return base64.b64decode(given.strip(), validate=True).partition(b":")[2].strip()
+    except binascii.Error:
+        return b""
 
 
 def _digest(key: bytes) -> bytes:

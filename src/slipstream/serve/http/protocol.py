@@ -28,6 +28,13 @@ class SpeculationControl(BaseModel):
 
     steps: int | None = Field(default=None, ge=0, description="The most draft steps of a cycle; 0 decodes plainly.")
     metrics: bool | None = Field(default=None, description="Whether the answer brings metrics.speculative_decoding.")
+    parts: bool | None = Field(
+        default=None,
+        description=(
+            "Whether the choice of each chunk brings speculation: {tokens, accepted, parts: [{text, drafted}]}, which"
+            " says what of its text are accepted draft tokens and what are the target's own. For streams only."
+        ),
+    )
 
 
 class SamplingBody(BaseModel):

@@ -49,7 +49,7 @@ class CompletionShape:
         if fresh.chances is not None:
             logprobs = self._logprobs(fresh.chances, choice.num_chars)
             choice.num_chars += sum(map(len, logprobs["tokens"]))
-        return self._choice(choice, fresh.text, logprobs, choice.finish_reason)
+        return {**self._choice(choice, fresh.text, logprobs, choice.finish_reason), **origin(fresh)}
 
     def whole(self, job: Job, choice: Choice) -> dict[str, Any]:
         echo = job.echo_of(choice)
@@ -110,7 +110,7 @@ class ChatShape:
             delta["tool_calls"] = [call.body(before + at, streamed=True) for at, call in enumerate(fresh.calls)]
         if fresh.text or not delta:
             delta["content"] = fresh.text
-        return self._chunk(choice, delta, fresh.chances)
+        return {**self._chunk(choice, delta, fresh.chances), **origin(fresh)}
 
     def whole(self, job: Job, choice: Choice) -> dict[str, Any]:
         text = "".join(choice.text)
@@ -147,3 +147,11 @@ class ChatShape:
 def finite(logprob: float) -> float:
     """A number that JSON can hold."""
     return max(logprob, LEAST_LOGPROB)
+
+
+def origin(fresh: Fresh) -> dict[str, Any]:
+    """Whose a chunk's tokens and text are, where that was asked for."""
+    if fresh.parts is None:
+        return {}
+    parts = [{"text": part.text, "drafted": part.drafted} for part in fresh.parts]
+    return {"speculation": {"tokens": fresh.num_tokens, "accepted": fresh.accepted, "parts": parts}}
