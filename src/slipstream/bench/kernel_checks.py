@@ -18,7 +18,7 @@ from slipstream.kernels.keys import Keys
 from slipstream.kernels.norms import add_norm, add_squares
 from slipstream.kernels.plans import NARROWEST, Plan, Workspace, default_plan
 from slipstream.kernels.qkv import rotate_and_store
-from slipstream.kernels.skinny import Norm, skinny_linear
+from slipstream.kernels.skinny import Ready, Rms, skinny_linear
 from slipstream.kernels.twins import choose_twin, linear_twin, rotate_and_store_twin, squares_twin
 
 ROW_COUNTS = (1, 2, 3, 4, 6, 7, 8, 16, 17, 33, 64, 65, 200, 600)
@@ -62,7 +62,8 @@ def check_linears(record: Record, space: Workspace, shape: tuple[int, int], plan
     w = rows_of(num_out, num_in, scale=num_in**-0.5)
     x, residual = rows_of(ALL_ROWS, num_in), rows_of(ALL_ROWS, num_out)
     weight, bias = 1 + rows_of(1, num_in, scale=0.1)[0], rows_of(1, num_out)[0]
-    squares = add_squares(x)[1]
+    _, squares, scaled = add_squares(x, weight)
+    after = 1 + rows_of(1, num_out, scale=0.1)[0]
     for name, plan in {"default": default_plan(num_out, num_in), **plans}.items():
 
         def plain(begin: int, end: int, plan: Plan = plan) -> Tensor:
@@ -70,22 +71,32 @@ def check_linears(record: Record, space: Workspace, shape: tuple[int, int], plan
             return skinny_linear(x[begin:end], w, space=space, plan=plan, bias=bias, out=out)
 
         def fused(begin: int, end: int, plan: Plan = plan) -> Tensor:
-            norm = Norm(weight=weight, squares=squares[begin:end], eps=EPS)
+            rms = Rms(squares=squares[begin:end], eps=EPS)
             sums = torch.full((end - begin, -(-num_out // plan.block_out)), float("nan"), device="cuda")
+            ready = Ready(weight=after, squares=sums, scaled=torch.full_like(residual[begin:end], float("nan")))
             found = skinny_linear(
-                x[begin:end], w, space=space, plan=plan, norm=norm, residual=residual[begin:end], squares=sums, pdl=True
+                scaled[begin:end],
+                w,
+                space=space,
+                plan=plan,
+                rms=rms,
+                residual=residual[begin:end],
+                ready=ready,
+                pdl=True,
             )
-            return torch.cat((found.float(), sums / plan.block_out), dim=1)
+            return torch.cat((found.float(), sums / plan.block_out, ready.scaled.float()), dim=1)
 
         def gated(begin: int, end: int, plan: Plan = plan) -> Tensor:
-            norm = Norm(weight=weight, squares=squares[begin:end], eps=EPS)
-            return skinny_linear(x[begin:end], w, space=space, plan=plan, norm=norm, gated=True)
+            rms = Rms(squares=squares[begin:end], eps=EPS)
+            return skinny_linear(scaled[begin:end], w, space=space, plan=plan, rms=rms, gated=True)
 
         wide = [tensor.float() for tensor in (x, w)]
         total = linear_twin(x, w, norm=(weight, EPS), residual=residual)
         wanted = {
             plain: linear_twin(*wide, bias=bias.float()),
-            fused: torch.cat((total.float(), squares_twin(total, plan.block_out) / plan.block_out), dim=1),
+            fused: torch.cat(
+                (total.float(), squares_twin(total, plan.block_out) / plan.block_out, (total * after).float()), dim=1
+            ),
             gated: linear_twin(x, w, norm=(weight, EPS), gated=True),
         }
         if plan.block_out < NARROWEST:
@@ -149,7 +160,9 @@ def check_norms(record: Record, width: int) -> None:
     expect(record, f"add_norm {width}: sum", error_of(total, x + delta), 0)
     twin = torch.nn.functional.rms_norm(x + delta, (width,), weight, EPS)
     expect(record, f"add_norm {width}: norm", error_of(normed, twin), 1e-2)
-    expect(record, f"add_squares {width}", error_of(add_squares(x, delta)[1], squares_twin(x + delta, width)), 1e-5)
+    _, squares, scaled = add_squares(x, weight, delta)
+    expect(record, f"add_squares {width}", error_of(squares, squares_twin(x + delta, width)), 1e-5)
+    expect(record, f"add_squares {width}: scaled", error_of(scaled, (x + delta) * weight), 1e-2)
 
 
 def check_qkv(record: Record, *, num_heads: int, num_kv_heads: int, width: int) -> None:

@@ -12,14 +12,15 @@ from torch import Tensor
 
 from slipstream.bench.kernel_attention import PAGE, pool_of, scattered_pages
 from slipstream.bench.kernel_checks import EPS, rows_of
+from slipstream.config.draft import DraftConfig
 from slipstream.config.model import ModelConfig
 from slipstream.kernels.head import choose_tokens
 from slipstream.kernels.keys import Keys
-from slipstream.kernels.norms import add_squares
+from slipstream.kernels.norms import add_norm, add_squares
 from slipstream.kernels.paged import paged_attention
 from slipstream.kernels.plans import Plan, Workspace
 from slipstream.kernels.qkv import rotate_and_store
-from slipstream.kernels.skinny import Norm, skinny_linear
+from slipstream.kernels.skinny import Ready, Rms, skinny_linear
 
 NAMES = ("qkv", "o", "gate_up", "down", "head")
 
@@ -34,6 +35,21 @@ def weight_shapes(model: ModelConfig, ranks: int = 1) -> dict[str, tuple[int, in
         "gate_up": (2 * inner, model.hidden_size),
         "down": (model.hidden_size, inner),
         "head": (model.vocab_size // ranks, model.hidden_size),
+    }
+
+
+def draft_shapes(draft: DraftConfig) -> dict[str, tuple[int, int]]:
+    """[O, D] of each product of a draft on one rank."""
+    body = draft.body
+    shapes = weight_shapes(body)
+    (wide, _), (_, inner) = shapes["qkv"], shapes["o"]
+    return {
+        "draft qkv": (wide, 2 * body.hidden_size),
+        "draft o": (body.hidden_size, inner),
+        "draft gate_up": shapes["gate_up"],
+        "draft down": shapes["down"],
+        "draft fc": (body.hidden_size, draft.feature_size),
+        "draft head": (draft.draft_vocab_size, body.hidden_size),
     }
 
 
@@ -109,29 +125,31 @@ def whole_step(
     table = torch.randn(32_768, model.head_dim // 2, device="cuda")
 
     def work() -> Tensor:
-        x, squares = add_squares(stream, pdl=pdl)
+        x, squares, scaled = add_squares(stream, weights.norm, pdl=pdl)
         for layer, pool in zip(weights.layers, pools, strict=True):
-            norm = Norm(weight=weights.norm, squares=squares, eps=EPS)
-            qkv = skinny_linear(x, layer["qkv"], space=space, plan=plans["qkv"], norm=norm, pdl=pdl)
+            rms = Rms(squares=squares, eps=EPS)
+            qkv = skinny_linear(scaled, layer["qkv"], space=space, plan=plans["qkv"], rms=rms, pdl=pdl)
             queries = rotate_and_store(qkv, keys, (table, table), pool, num_heads=num_heads, pdl=pdl)
             mixed = paged_attention(queries, *pool, keys, pdl=pdl).view(len(stream), -1)
-            x, squares = _added(x, mixed, layer["o"], plans["o"], space, pdl=pdl)
-            norm = Norm(weight=weights.norm, squares=squares, eps=EPS)
+            x, squares, scaled = _added(x, mixed, layer["o"], weights.norm, plans["o"], space, pdl=pdl)
+            rms = Rms(squares=squares, eps=EPS)
             inner = skinny_linear(
-                x, layer["gate_up"], space=space, plan=plans["gate_up"], norm=norm, gated=True, pdl=pdl
+                scaled, layer["gate_up"], space=space, plan=plans["gate_up"], rms=rms, gated=True, pdl=pdl
             )
-            x, squares = _added(x, inner, layer["down"], plans["down"], space, pdl=pdl)
-        norm = Norm(weight=weights.norm, squares=squares, eps=EPS)
-        return choose_tokens(x, weights.head, plan=plans["head"], norm=norm, pdl=pdl).ids
+            x, squares, scaled = _added(x, inner, layer["down"], weights.norm, plans["down"], space, pdl=pdl)
+        _, normed = add_norm(x, None, weights.norm, eps=EPS, pdl=pdl)
+        return choose_tokens(normed, weights.head, plan=plans["head"], pdl=pdl).ids
 
     return work
 
 
 def _added(
-    x: Tensor, delta: Tensor, w: Tensor, plan: Plan, space: Workspace, *, pdl: bool
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    x: Tensor, delta: Tensor, w: Tensor, norm: Tensor, plan: Plan, space: Workspace, *, pdl: bool
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     squares = torch.empty(x.shape[0], -(-w.shape[0] // plan.block_out), device=x.device, dtype=torch.float32)
-    return skinny_linear(delta, w, space=space, plan=plan, residual=x, squares=squares, pdl=pdl), squares
+    ready = Ready(weight=norm, squares=squares, scaled=torch.empty_like(x))
+    total = skinny_linear(delta, w, space=space, plan=plan, residual=x, ready=ready, pdl=pdl)
+    return total, squares, ready.scaled
 
 
 def decode_keys(num_sequences: int, num_rows: int, context: int) -> Keys:

@@ -17,19 +17,25 @@ from slipstream.kernels.plans import Plan, Workspace, default_plan
 from slipstream.kernels.skinny import skinny_linear
 
 TUNED_ROWS = 4
+FEWEST_PROGRAMS, MOST_PROGRAMS = 96, 1500
 SHARED_BYTES = 220 << 10
 BYTES_PER_SET = 400 << 20  # weights in rotation: several times the L2
 
 
 def candidates(num_out: int, num_in: int, *, kind: str) -> list[Plan]:
-    """Cuts that keep a large GPU busy: enough programs, at least two steps each, a deep enough pipeline that fits."""
+    """Cuts that keep a large GPU busy, as far as the shape goes: enough programs, a deep enough pipeline that fits."""
     outs = num_out // 2 if kind == "gate_up" else num_out
+    small = -(-outs // 64) * max(1, num_in // 256) < 2 * FEWEST_PROGRAMS
     found: list[Plan] = []
-    for block_out, block_in in ((64, 128), (64, 64), (128, 64), (128, 128)):
-        for split in (1, 2, 4, 8) if kind != "head" else (1,):
+    for block_out, block_in in ((64, 128), (64, 64), (128, 64), (128, 128), *(((64, 256),) if small else ())):
+        for split in (1, 2, 3, 4, 6, 8, 12) if kind != "head" else (1,):
             steps = -(-num_in // block_in)
             programs = -(-outs // block_out) * split
-            if steps % split or steps // split < 2 or (programs < 96 and split < 8) or (programs > 1500 and split > 1):
+            if steps % split or (split > 1 and not small and split not in (2, 4, 8)):
+                continue
+            if not small and (steps // split < 2 or (programs < FEWEST_PROGRAMS and split < 8)):
+                continue
+            if programs > MOST_PROGRAMS and split > 1:
                 continue
             stage = (block_out * (2 if kind == "gate_up" else 1) + 16) * block_in * 2
             stages = max(2, min(6, (96 << 10) // stage))

@@ -16,10 +16,10 @@ import torch
 from slipstream.bench.kernel_attention import HEADS, check_alike, check_random, time_attention
 from slipstream.bench.kernel_checks import FEW, PLANS, check_head, check_linears, check_norms, check_qkv, check_repeats
 from slipstream.bench.kernel_step import (
-    NAMES,
     StepWeights,
     cublas_chain,
     decode_keys,
+    draft_shapes,
     product_chain,
     random_weights,
     weight_shapes,
@@ -27,17 +27,9 @@ from slipstream.bench.kernel_step import (
 )
 from slipstream.bench.kernel_timing import Record, graph_ms, measure_rates
 from slipstream.bench.kernel_tuning import brief, tune_shape
-from slipstream.bench.shapes import LLAMA_8B, SMOLLM2_135M
-from slipstream.config.model import ModelConfig
+from slipstream.bench.shapes import FullShape, full_shape
 from slipstream.kernels.plans import Plan, Workspace, default_plan, workspace
-
-TUNED = {
-    "qkv": Plan(block_out=64, block_in=128, split=2),
-    "o": Plan(block_out=64, block_in=128, split=2),
-    "gate_up": Plan(block_out=64, block_in=64, stages=4),
-    "down": Plan(block_out=64, block_in=128, split=4),
-    "head": Plan(block_out=64, block_in=128),
-}
+from slipstream.kernels.tuned import tuned_plans
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -46,7 +38,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--json", type=Path, help="append measurements to this file, a line each")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--small", action="store_true", help="checks on little shapes only")
-    parser.add_argument("--parts", default="checks,chain,attention,tune,steps,smollm", help="which parts to run")
+    parser.add_argument("--shape", default="llama-3.1-8b", help="what is timed and tuned, with its draft's products")
+    parser.add_argument("--parts", default="checks,chain,attention,tune,steps", help="which parts to run")
     options = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         print("the kernels need a CUDA device; run this on a machine that has one", file=sys.stderr)
@@ -58,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         run_checks(record, space, small=options.small)
     if not options.small:
         record.attempt("rates", lambda: measure_rates(record))
-        run_times(record, space, parts)
+        run_times(record, space, parts, full_shape(options.shape))
     print(f"{len(record.failed)} failed: {record.failed[:20]}")
     return 1 if record.failed else 0
 
@@ -85,25 +78,27 @@ def run_checks(record: Record, space: Workspace, *, small: bool) -> None:
             record.attempt(f"alike {heads}", lambda h=heads, r=root: check_alike(record, h, root=r), least=spare)
 
 
-def run_times(record: Record, space: Workspace, parts: list[str]) -> None:
+def run_times(record: Record, space: Workspace, parts: list[str], shape: FullShape) -> None:
     """Times, the most wanted first."""
     weights: list[StepWeights] = []
-    plans = dict(TUNED)
-    record.attempt("weights", lambda: weights.append(random_weights(LLAMA_8B)))
+    model, known = shape.target, tuned_plans(torch.cuda.get_device_name())
+    plans = {
+        name: known.get((*size, name == "gate_up"), default_plan(*_outs(name, size)))
+        for name, size in weight_shapes(model).items()
+    }
+    record.attempt("weights", lambda: weights.append(random_weights(model)))
     if "chain" in parts and weights:
         record.attempt("chain", lambda: time_chains(record, weights[0], plans, space))
     if "attention" in parts:
         record.attempt("attention times", lambda: time_attention(record, HEADS[0], small=False))
     if "tune" in parts:
-        tune_all(record, LLAMA_8B, plans, space, seconds=record.left() * 0.6)
+        tune_all(record, shape, plans, space, seconds=record.left() * 0.8)
     if "steps" in parts and weights:
-        if "tune" in parts:
-            record.attempt("chain", lambda: time_chains(record, weights[0], plans, space))
         record.attempt("steps", lambda: time_steps(record, weights[0], plans, space))
-    weights.clear()
-    if "smollm" in parts:
-        small = {name: default_plan(*shape) for name, shape in weight_shapes(SMOLLM2_135M).items()}
-        record.attempt("smollm", lambda: time_steps(record, random_weights(SMOLLM2_135M), small, space))
+
+
+def _outs(name: str, size: tuple[int, int]) -> tuple[int, int]:
+    return (size[0] // 2, size[1]) if name == "gate_up" else size
 
 
 def time_chains(record: Record, weights: StepWeights, plans: dict[str, Plan], space: Workspace) -> None:
@@ -129,18 +124,24 @@ def time_steps(record: Record, weights: StepWeights, plans: dict[str, Plan], spa
 
 
 def tune_all(
-    record: Record, model: ModelConfig, plans: dict[str, Plan], space: Workspace, *, seconds: float
+    record: Record, shape: FullShape, plans: dict[str, Plan], space: Workspace, *, seconds: float
 ) -> None:  # fmt: skip
-    """A plan for every product of a model."""
-    shares = {"qkv": 0.22, "o": 0.22, "gate_up": 0.22, "down": 0.22, "head": 0.12}
-    for name in NAMES:
+    """A plan for every product of a model and of its draft, as lines for kernels/tuned.py."""
+    shapes = {**weight_shapes(shape.target), **draft_shapes(shape.draft)}
+    found: dict[tuple[int, int, bool], tuple[str, Plan]] = {}
+    for name, size in shapes.items():
+        kind = name.removeprefix("draft ")
 
-        def tune(name: str = name) -> None:
-            shape = weight_shapes(model)[name]
-            plans[name] = tune_shape(record, name, shape, space, seconds=seconds * shares[name])
-            record.say(f"chosen for {name}: {brief(plans[name])}", what="chosen", name=name, plan=asdict(plans[name]))
+        def tune(name: str = name, size: tuple[int, int] = size, kind: str = kind) -> None:
+            plan = tune_shape(record, kind, size, space, seconds=seconds / len(shapes))
+            found[*size, kind == "gate_up"] = (name, plan)
+            plans[name] = plan
+            record.say(f"chosen for {name}: {brief(plan)}", what="chosen", name=name, plan=asdict(plan))
 
-        record.attempt(f"tune {name}", tune, least=25.0)
+        if (*size, kind == "gate_up") not in found:
+            record.attempt(f"tune {name}", tune)
+    for key, (name, plan) in found.items():
+        print(f"    {key}: {plan},  # {name}")
 
 
 if __name__ == "__main__":

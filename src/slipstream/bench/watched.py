@@ -28,9 +28,9 @@ class WatchedProducts:
         """As the inner ones."""
         return self.inner.pdl
 
-    def begin(self, x_TD: Tensor) -> Stream:
+    def begin(self, x_TD: Tensor, follows: RMSNorm) -> Stream:
         """Not watched."""
-        return self.inner.begin(x_TD)
+        return self.inner.begin(x_TD, follows)
 
     def normed(self, norm: RMSNorm, linear: Linear, stream: Stream) -> Tensor:
         """Not watched."""
@@ -40,9 +40,9 @@ class WatchedProducts:
         """Not watched."""
         return self.inner.gated(norm, linear, stream)
 
-    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor) -> Stream:
+    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm) -> Stream:
         """Not watched."""
-        return self.inner.added(stream, linear, x_TI)
+        return self.inner.added(stream, linear, x_TI, follows)
 
     def norm(self, norm: RMSNorm, stream: Stream) -> Tensor:
         """Not watched."""

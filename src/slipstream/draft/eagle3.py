@@ -56,14 +56,16 @@ class FirstLayer(nn.Module):
         self.mlp_norm = RMSNorm(body.hidden_size, eps=body.rms_norm_eps)
         self.mlp = GatedMLP(body.hidden_size, body.intermediate_size, group=group)
 
-    def forward(self, embed_TD: Tensor, hidden_TD: Tensor, attend: Attend, rope: RopeTable, by: Products) -> Stream:
-        """Map embeddings and hidden states [T, D] each to the residual stream [T, D]."""
+    def forward(
+        self, embed_TD: Tensor, hidden_TD: Tensor, attend: Attend, rope: RopeTable, by: Products, follows: RMSNorm
+    ) -> Stream:
+        """Map embeddings and hidden states [T, D] each to the residual stream; follows: the norm that reads it."""
         attention, mlp = self.attention, self.mlp
         both, normed_TD = by.pair((self.embed_norm, self.hidden_norm), embed_TD, hidden_TD)
         mixed_TC = attend(attention, by.product(attention.qkv, both), rope)
         residual = Stream(normed_TD if self.norm_before_residual else hidden_TD)
-        stream = by.added(residual, attention.output, mixed_TC)
-        return by.added(stream, mlp.down, by.gated(self.mlp_norm, mlp.gate_up, stream))
+        stream = by.added(residual, attention.output, mixed_TC, self.mlp_norm)
+        return by.added(stream, mlp.down, by.gated(self.mlp_norm, mlp.gate_up, stream), follows)
 
 
 class Eagle3Draft(nn.Module):
@@ -105,9 +107,10 @@ class Eagle3Draft(nn.Module):
 
     def forward(self, tokens_T: Tensor, hidden_TD: Tensor, attend: Attend) -> DraftHidden:
         """One step: tokens of the *next* positions beside fused features or the previous step's `next_TD`."""
-        stream = self.first(self.embed(tokens_T), hidden_TD, attend, self.rope, self.products)
-        for layer in self.rest:
-            stream = layer(stream, attend, self.rope, self.products)
+        norms = [*(layer.attention_norm for layer in self.rest), self.norm]
+        stream = self.first(self.embed(tokens_T), hidden_TD, attend, self.rope, self.products, norms[0])
+        for index, layer in enumerate(self.rest):
+            stream = layer(stream, attend, self.rope, self.products, norms[index + 1])
         normed_TD = self.products.norm(self.norm, stream)
         return DraftHidden(normed_TD, normed_TD if self.config.norm_output else stream.x_TD)
 

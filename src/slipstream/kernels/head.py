@@ -24,8 +24,8 @@ from slipstream.kernels.gumbel import gumbel, noise_keys
 from slipstream.kernels.launch import assert_rows, launch, power_of_two
 from slipstream.kernels.order import after_previous
 from slipstream.kernels.plans import Plan, default_plan, tile_for
-from slipstream.kernels.skinny import Norm, weight_tiles
-from slipstream.kernels.skinny_tile import accumulate, row_scales
+from slipstream.kernels.skinny import weight_tiles
+from slipstream.kernels.skinny_tile import accumulate
 
 
 @triton.jit(do_not_specialize=["num_rows", "first_id"])
@@ -36,21 +36,17 @@ def head_kernel(
     logits: "Any",
     best: "Any",
     ids: "Any",
-    norm_weight: "Any",
-    squares: "Any",
     temperatures: "Any",
     seeds: "Any",
     positions: "Any",
     names: "Any",
     num_rows: "Any",
     first_id: "Any",
-    eps: "Any",
     NUM_OUT: tl.constexpr,
     NUM_IN: tl.constexpr,
     BLOCK_T: tl.constexpr,
     BLOCK_O: tl.constexpr,
     BLOCK_D: tl.constexpr,
-    NUM_SQUARES: tl.constexpr,
     TMA: tl.constexpr,
     PDL: tl.constexpr,
 ) -> None:
@@ -58,10 +54,9 @@ def head_kernel(
     tile = tl.program_id(1)
     rows = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     after_previous(PDL)
-    scales = row_scales(squares, rows, num_rows, eps, NUM_IN, BLOCK_T, NUM_SQUARES)
     sums, _ = accumulate(
-        x, w, w_tiles, norm_weight, scales, rows, num_rows, tile * BLOCK_O, 0, (NUM_IN + BLOCK_D - 1) // BLOCK_D,
-        NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, 1, NUM_SQUARES, 0, TMA,
+        x, w, w_tiles, rows, num_rows, tile * BLOCK_O, 0, (NUM_IN + BLOCK_D - 1) // BLOCK_D,
+        NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, 1, 0, TMA,
     )  # fmt: skip
     outs = tile * BLOCK_O + tl.arange(0, BLOCK_O)
     real = rows < num_rows
@@ -115,7 +110,6 @@ def choose_tokens(
     w_VD: Tensor,
     *,
     plan: Plan | None = None,
-    norm: Norm | None = None,
     draws: Draws | None = None,
     logits: Tensor | None = None,
     names: Tensor | None = None,
@@ -134,11 +128,11 @@ def choose_tokens(
     ids = torch.empty(num_rows, tiles, device=x_TD.device, dtype=torch.int32)
     launch(
         head_kernel, (-(-num_rows // tile.rows), tiles),
-        x_TD, w_VD, weight_tiles(w_VD, plan), logits, best, ids, norm and norm.weight, norm and norm.squares,
+        x_TD, w_VD, weight_tiles(w_VD, plan), logits, best, ids,
         draws and draws.temperatures, draws and draws.seeds, draws and draws.positions, names,
-        num_rows, draws.first_id if draws else 0, norm.eps if norm else 0.0,
+        num_rows, draws.first_id if draws else 0,
         NUM_OUT=vocab, NUM_IN=num_in, BLOCK_T=tile.rows, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
-        NUM_SQUARES=norm.squares.shape[1] if norm else 0, TMA=plan.tma, PDL=pdl,
+        TMA=plan.tma, PDL=pdl,
         num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
     )  # fmt: skip
     choice = Choice(values=best.new_empty(num_rows), ids=ids.new_empty(num_rows, dtype=torch.int64))

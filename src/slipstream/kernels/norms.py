@@ -46,7 +46,9 @@ def norm_kernel(
     if squares is not None:
         tl.store(squares + tl.program_id(0), sum_squares)
     if out is not None:
-        scale = 1.0 / tl.sqrt(sum_squares / WIDTH + eps)
+        scale = 1.0
+        if squares is None:
+            scale = 1.0 / tl.sqrt(sum_squares / WIDTH + eps)
         normed = wide * scale * tl.load(weight + columns, mask=used, other=0.0).to(tl.float32)
         tl.store(out + at, normed.to(out.dtype.element_ty), mask=used)
 
@@ -61,12 +63,17 @@ def add_norm(
     return total_TD, out_TD
 
 
-def add_squares(x_TD: Tensor, delta_TD: Tensor | None = None, *, pdl: bool = False) -> tuple[Tensor, Tensor]:
-    """The residual stream x + delta [T, D] and each row's sum of squares, fp32 [T, 1], for a product's own norm."""
+def add_squares(
+    x_TD: Tensor, weight_D: Tensor, delta_TD: Tensor | None = None, *, pdl: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The residual stream x + delta [T, D], and for a product's own norm each row's sum of squares, fp32 [T, 1], and
+    the rows times the norm's weight.
+    """
     total_TD = x_TD if delta_TD is None else torch.empty_like(x_TD)
     squares_T1 = empty_like_rows(x_TD, x_TD.shape[0], 1, torch.float32)
-    _launch(x_TD, delta_TD, None, total_TD, None, squares_T1, 0.0, pdl=pdl)
-    return total_TD, squares_T1
+    scaled_TD = torch.empty_like(x_TD)
+    _launch(x_TD, delta_TD, weight_D, total_TD, scaled_TD, squares_T1, 0.0, pdl=pdl)
+    return total_TD, squares_T1, scaled_TD
 
 
 def _launch(

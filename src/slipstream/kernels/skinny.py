@@ -34,10 +34,11 @@ def skinny_kernel(
     partials: "Any",
     counts: "Any",
     bias: "Any",
-    norm_weight: "Any",
     squares: "Any",
     residual: "Any",
-    squares_out: "Any",
+    ready_weight: "Any",
+    ready_squares: "Any",
+    ready_scaled: "Any",
     num_rows: "Any",
     eps: "Any",
     NUM_OUT: tl.constexpr,
@@ -57,10 +58,9 @@ def skinny_kernel(
     steps: tl.constexpr = ((NUM_IN + BLOCK_D - 1) // BLOCK_D + SPLIT - 1) // SPLIT
     first = split * steps * BLOCK_D
     after_previous(PDL)
-    scales = row_scales(squares, rows, num_rows, eps, NUM_IN, BLOCK_T, NUM_SQUARES)
     sums, ups = accumulate(
-        x, w, w_tiles, norm_weight, scales, rows, num_rows, tile * BLOCK_O, first, steps,
-        NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, SPLIT, NUM_SQUARES, GATED, TMA,
+        x, w, w_tiles, rows, num_rows, tile * BLOCK_O, first, steps,
+        NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, SPLIT, GATED, TMA,
     )  # fmt: skip
     place = tl.program_id(0) * (tl.num_programs(1) // SPLIT) + tile
     last = True
@@ -71,19 +71,35 @@ def skinny_kernel(
             BLOCK_T, BLOCK_O, SPLIT, GATED,
         )  # fmt: skip
     if last:
+        if NUM_SQUARES > 0:
+            scales = row_scales(squares, rows, num_rows, eps, NUM_IN, BLOCK_T, NUM_SQUARES)
+            sums *= scales[None, :]
+            if GATED:
+                ups *= scales[None, :]
         if GATED:
             store_gated(sums, ups, out, rows, num_rows, tile * BLOCK_O, NUM_OUT, BLOCK_O)
         else:
-            store_rows(sums, out, bias, residual, squares_out, rows, num_rows, tile, NUM_OUT, BLOCK_O)
+            store_rows(
+                sums, out, bias, residual, ready_weight, ready_squares, ready_scaled, rows, num_rows, tile,
+                NUM_OUT, BLOCK_O,
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Norm:
-    """An RMS norm of the input rows, done on the way in."""
+class Rms:
+    """The half of an RMS norm that a product does itself: its rows come times the norm's weight, it divides by rms."""
 
-    weight: Tensor  # [D]
-    squares: Tensor  # fp32 [T, P]: sums of squares of parts of each row, as `skinny_linear` and `norm.py` leave them
+    squares: Tensor  # fp32 [T, P]: sums of squares of parts of each row, without the weight
     eps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """What a product leaves for the norm that follows."""
+
+    weight: Tensor  # [O] of that norm
+    squares: Tensor  # fp32 [T, O / plan.block_out], filled: each row's sums of squares by tile
+    scaled: Tensor  # [T, O], filled: the rows times the weight
 
 
 def skinny_linear(
@@ -93,27 +109,27 @@ def skinny_linear(
     space: Workspace,
     plan: Plan | None = None,
     bias: Tensor | None = None,
-    norm: Norm | None = None,
+    rms: Rms | None = None,
     residual: Tensor | None = None,
-    squares: Tensor | None = None,
+    ready: Ready | None = None,
     gated: bool = False,
     pdl: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
     """x W^T [T, O], or with `gated` silu(x G^T) * (x U^T) [T, O / 2] for W = (G; U).
 
-    x_TD: contiguous [T, D]. w_OD: contiguous [O, D]. bias: [O]. norm: normalise each row of x first. residual: [T, O],
-    added after rounding; `squares`, fp32 [T, O / plan.block_out], then takes each row's sums of squares by tile.
+    x_TD: contiguous [T, D]. w_OD: contiguous [O, D]. bias: [O]. rms: x is a norm's input times its weight. residual:
+    [T, O], added after rounding; ready: what the norm of the sum needs.
     pdl: launch before the previous kernel ends; every kernel around must be ours or end its stream's work by itself.
     """
     plan = plan or default_plan(w_OD.shape[0] // (2 if gated else 1), w_OD.shape[1])
     num_rows, num_in = x_TD.shape
     num_out = w_OD.shape[0] // 2 if gated else w_OD.shape[0]
-    assert_rows(x_TD, w_OD, residual, squares)
+    assert_rows(x_TD, w_OD, residual, *(() if ready is None else (ready.squares, ready.scaled)))
     assert w_OD.shape[1] == num_in, "the weight takes rows of this width"
     if out is None:
         out = empty_like_rows(x_TD, num_rows, num_out)
-    tile = tile_for(plan, num_rows, num_in, keep_outs=squares is not None)
+    tile = tile_for(plan, num_rows, num_in, keep_outs=ready is not None)
     plan, tiles = tile.plan, -(-num_out // tile.plan.block_out)
     most = slab_rows(tile, space, num_columns=tiles * tile.plan.block_out * (2 if gated else 1))
     for first in range(0, num_rows, most):
@@ -121,10 +137,10 @@ def skinny_linear(
         launch(
             skinny_kernel, (-(-count // tile.rows), tiles * plan.split),
             x_TD[first:], w_OD, weight_tiles(w_OD, plan), out[first:], space.partials, space.counts, bias,
-            norm and norm.weight, norm and norm.squares[first:], None if residual is None else residual[first:],
-            None if squares is None else squares[first:], count, norm.eps if norm else 0.0,
+            rms and rms.squares[first:], None if residual is None else residual[first:], ready and ready.weight,
+            ready and ready.squares[first:], ready and ready.scaled[first:], count, rms.eps if rms else 0.0,
             NUM_OUT=num_out, NUM_IN=num_in, BLOCK_T=tile.rows, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
-            SPLIT=plan.split, NUM_SQUARES=norm.squares.shape[1] if norm else 0, GATED=gated, TMA=plan.tma,
+            SPLIT=plan.split, NUM_SQUARES=rms.squares.shape[1] if rms else 0, GATED=gated, TMA=plan.tma,
             PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
         )  # fmt: skip
     return out

@@ -44,8 +44,6 @@ def accumulate(
     x: "Any",
     w: "Any",
     w_tiles: "Any",
-    norm_weight: "Any",
-    scales: "Any",
     rows: "Any",
     num_rows: "Any",
     first_out: "Any",
@@ -57,7 +55,6 @@ def accumulate(
     BLOCK_O: tl.constexpr,
     BLOCK_D: tl.constexpr,
     SPLIT: tl.constexpr,
-    NUM_SQUARES: tl.constexpr,
     GATED: tl.constexpr,
     TMA: tl.constexpr,
 ) -> Any:
@@ -69,9 +66,6 @@ def accumulate(
         ins = first_in + step * BLOCK_D + tl.arange(0, BLOCK_D)
         within = ins < NUM_IN
         x_tile = tl.load(x + rows[:, None] * NUM_IN + ins[None, :], (rows < num_rows)[:, None] & within[None, :], 0.0)
-        if NUM_SQUARES > 0:
-            norm_tile = tl.load(norm_weight + ins, within, 0.0).to(tl.float32)
-            x_tile = (x_tile.to(tl.float32) * scales[:, None] * norm_tile[None, :]).to(x.dtype.element_ty)
         if TMA:
             w_tile = w_tiles.load([first_out, first_in + step * BLOCK_D])
             up_row = NUM_OUT + first_out
@@ -133,14 +127,16 @@ def store_rows(
     out: "Any",
     bias: "Any",
     residual: "Any",
-    squares_out: "Any",
+    ready_weight: "Any",
+    ready_squares: "Any",
+    ready_scaled: "Any",
     rows: "Any",
     num_rows: "Any",
     tile: "Any",
     NUM_OUT: tl.constexpr,
     BLOCK_O: tl.constexpr,
 ) -> None:
-    """Round, add the bias before and the residual after rounding, store, and leave the sums of squares."""
+    """Round, add the bias before and the residual after rounding, store, and leave what the next norm needs."""
     outs = tile * BLOCK_O + tl.arange(0, BLOCK_O)
     used = (outs < NUM_OUT)[:, None] & (rows < num_rows)[None, :]
     at = rows[None, :] * NUM_OUT + outs[:, None]
@@ -150,10 +146,12 @@ def store_rows(
     if residual is not None:
         before = tl.load(residual + at, mask=used, other=0.0)
         rounded = (before.to(tl.float32) + rounded.to(tl.float32)).to(out.dtype.element_ty)
-        if squares_out is not None:
+        if ready_weight is not None:
             wide = tl.where(used, rounded.to(tl.float32), 0.0)
             num_tiles: tl.constexpr = (NUM_OUT + BLOCK_O - 1) // BLOCK_O
-            tl.store(squares_out + rows * num_tiles + tile, tl.sum(wide * wide, axis=0), mask=rows < num_rows)
+            tl.store(ready_squares + rows * num_tiles + tile, tl.sum(wide * wide, axis=0), mask=rows < num_rows)
+            weight = tl.load(ready_weight + outs, outs < NUM_OUT, 0.0).to(tl.float32)[:, None]
+            tl.store(ready_scaled + at, (wide * weight).to(out.dtype.element_ty), mask=used)
     tl.store(out + at, rounded, mask=used)
 
 

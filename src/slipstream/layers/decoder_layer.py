@@ -36,9 +36,9 @@ class DecoderLayer(nn.Module):
         self.mlp_norm = RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp = GatedMLP(config.hidden_size, config.intermediate_size, group=group)
 
-    def forward(self, stream: Stream, attend: Attend, rope: RopeTable, by: Products) -> Stream:
-        """Map the residual stream [T, D] through one layer."""
+    def forward(self, stream: Stream, attend: Attend, rope: RopeTable, by: Products, follows: RMSNorm) -> Stream:
+        """Map the residual stream [T, D] through one layer; follows: the norm that reads what it leaves."""
         attention, mlp = self.attention, self.mlp
         mixed_TC = attend(attention, by.normed(self.attention_norm, attention.qkv, stream), rope)
-        stream = by.added(stream, attention.output, mixed_TC)
-        return by.added(stream, mlp.down, by.gated(self.mlp_norm, mlp.gate_up, stream))
+        stream = by.added(stream, attention.output, mixed_TC, self.mlp_norm)
+        return by.added(stream, mlp.down, by.gated(self.mlp_norm, mlp.gate_up, stream), follows)

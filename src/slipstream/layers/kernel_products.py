@@ -13,7 +13,7 @@ from slipstream.kernels.draws import Choice, Draws
 from slipstream.kernels.head import choose_tokens
 from slipstream.kernels.norms import add_norm, add_squares, pair_norms
 from slipstream.kernels.plans import Plan, PlanKey, Workspace, default_plan, workspace
-from slipstream.kernels.skinny import Norm, skinny_linear
+from slipstream.kernels.skinny import Ready, Rms, skinny_linear
 from slipstream.kernels.tuned import tuned_plans
 from slipstream.layers.linear import Linear, RowLinear
 from slipstream.layers.norm import RMSNorm
@@ -41,9 +41,9 @@ class KernelProducts:
             self._defaults[key] = default_plan(num_out // (2 if gated else 1), num_in)
         return self._defaults[key]
 
-    def begin(self, x_TD: Tensor) -> Stream:
+    def begin(self, x_TD: Tensor, follows: RMSNorm) -> Stream:
         """A stream of these rows."""
-        return Stream(*add_squares(x_TD.contiguous(), pdl=self.pdl))
+        return Stream(*add_squares(x_TD.contiguous(), follows.weight, pdl=self.pdl))
 
     def product(self, linear: Linear, x_TI: Tensor) -> Tensor:
         """linear(x)."""
@@ -54,35 +54,30 @@ class KernelProducts:
 
     def normed(self, norm: RMSNorm, linear: Linear, stream: Stream) -> Tensor:
         """linear(norm(x))."""
-        return skinny_linear(
-            stream.x_TD,
-            linear.weight,
-            space=self.space,
-            plan=self.plan_of(linear),
-            bias=linear.bias,
-            norm=_norm(norm, stream),
-            pdl=self.pdl,
-        )
+        x_TD, rms = _of(norm, stream)
+        plan = self.plan_of(linear)
+        return skinny_linear(x_TD, linear.weight, space=self.space, plan=plan, bias=linear.bias, rms=rms, pdl=self.pdl)
 
     def gated(self, norm: RMSNorm, linear: Linear, stream: Stream) -> Tensor:
         """silu(g) * u; a bias here is nobody's."""
+        x_TD, rms = _of(norm, stream)
         plan = self.plan_of(linear, gated=True)
-        normed = _norm(norm, stream)
-        return skinny_linear(
-            stream.x_TD, linear.weight, space=self.space, plan=plan, norm=normed, gated=True, pdl=self.pdl
-        )
+        return skinny_linear(x_TD, linear.weight, space=self.space, plan=plan, rms=rms, gated=True, pdl=self.pdl)
 
-    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor) -> Stream:
+    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm) -> Stream:
         """x + linear(x)."""
         plan = self.plan_of(linear)
         if linear.group.size > 1:
             delta = skinny_linear(x_TI, linear.weight, space=self.space, plan=plan, pdl=self.pdl)
             total = linear.group.all_reduce(delta, linear.name)
-            return Stream(
-                *add_squares(stream.x_TD, total if linear.bias is None else total + linear.bias, pdl=self.pdl)
-            )
-        tiles = -(-linear.shape[0] // plan.block_out)
-        squares_TP = torch.empty(x_TI.shape[0], tiles, device=x_TI.device, dtype=torch.float32)
+            total = total if linear.bias is None else total + linear.bias
+            return Stream(*add_squares(stream.x_TD, follows.weight, total, pdl=self.pdl))
+        num_rows, tiles = x_TI.shape[0], -(-linear.shape[0] // plan.block_out)
+        ready = Ready(
+            weight=follows.weight,
+            squares=torch.empty(num_rows, tiles, device=x_TI.device, dtype=torch.float32),
+            scaled=torch.empty(num_rows, linear.shape[0], device=x_TI.device, dtype=x_TI.dtype),
+        )
         x_TD = skinny_linear(
             x_TI,
             linear.weight,
@@ -90,10 +85,10 @@ class KernelProducts:
             plan=plan,
             bias=linear.bias,
             residual=stream.x_TD.contiguous(),
-            squares=squares_TP,
+            ready=ready,
             pdl=self.pdl,
         )
-        return Stream(x_TD, squares_TP)
+        return Stream(x_TD, ready.squares, ready.scaled)
 
     def norm(self, norm: RMSNorm, stream: Stream) -> Tensor:
         """norm(x)."""
@@ -120,9 +115,10 @@ class KernelProducts:
         return replace(self.plan_of(head), split=1)
 
 
-def _norm(norm: RMSNorm, stream: Stream) -> Norm:
+def _of(norm: RMSNorm, stream: Stream) -> tuple[Tensor, Rms]:
     assert stream.squares_TP is not None, "a stream of kernels knows its sums of squares"
-    return Norm(weight=norm.weight, squares=stream.squares_TP, eps=norm.eps)
+    assert stream.scaled_TD is not None, "and its rows times the norm's weight"
+    return stream.scaled_TD, Rms(squares=stream.squares_TP, eps=norm.eps)
 
 
 def kernel_products(device: torch.device) -> KernelProducts:

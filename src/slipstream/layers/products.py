@@ -20,7 +20,8 @@ class Stream(NamedTuple):
     """The residual stream."""
 
     x_TD: Tensor
-    squares_TP: Tensor | None = None  # fp32 sums of squares of parts of each row, for the next norm; None: not known
+    squares_TP: Tensor | None = None  # fp32 sums of squares of parts of each row; None where torch norms
+    scaled_TD: Tensor | None = None  # the rows times the weight of the norm that follows
 
 
 class Products(Protocol):
@@ -31,8 +32,8 @@ class Products(Protocol):
         """Whether our kernels start before the one in front has ended; None: there are none, torch does all."""
         ...
 
-    def begin(self, x_TD: Tensor) -> Stream:
-        """A stream of these rows."""
+    def begin(self, x_TD: Tensor, follows: RMSNorm) -> Stream:
+        """A stream of these rows; follows: the norm that will read it."""
         ...
 
     def product(self, linear: Linear, x_TI: Tensor) -> Tensor:
@@ -47,8 +48,8 @@ class Products(Protocol):
         """silu(g) * u [T, O / 2] for linear(norm(x)) = (g, u)."""
         ...
 
-    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor) -> Stream:
-        """The stream + linear(x), summed over the layer's ranks."""
+    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm) -> Stream:
+        """The stream + linear(x), summed over the layer's ranks; follows: the norm that will read it."""
         ...
 
     def norm(self, norm: RMSNorm, stream: Stream) -> Tensor:
@@ -75,7 +76,7 @@ class TorchProducts:
 
     pdl: None = None
 
-    def begin(self, x_TD: Tensor) -> Stream:
+    def begin(self, x_TD: Tensor, follows: RMSNorm) -> Stream:
         """A stream of these rows."""
         return Stream(x_TD)
 
@@ -92,7 +93,7 @@ class TorchProducts:
         gate_TI, up_TI = linear(norm(stream.x_TD)).chunk(2, dim=-1)
         return F.silu(gate_TI) * up_TI
 
-    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor) -> Stream:
+    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm) -> Stream:
         """x + linear(x)."""
         return Stream(stream.x_TD + linear(x_TI))
 

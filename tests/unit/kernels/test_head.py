@@ -7,9 +7,7 @@ pytest.importorskip("triton")
 
 from slipstream.kernels.draws import Draws
 from slipstream.kernels.head import choose_tokens
-from slipstream.kernels.norms import add_squares
 from slipstream.kernels.plans import Plan
-from slipstream.kernels.skinny import Norm
 from slipstream.kernels.twins import choose_twin, linear_twin
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -39,10 +37,20 @@ def test_sampled_and_greedy_rows_choose_the_tokens_of_their_logits() -> None:
     torch.testing.assert_close(choice.values, scores.amax(-1), rtol=1e-6, atol=1e-6)
 
 
-def test_without_draws_all_rows_are_greedy_behind_the_last_norm() -> None:
-    x, w, weight = torch.randn(3, 64).to(DEVICE), torch.randn(200, 64).to(DEVICE), torch.rand(64).to(DEVICE)
-    choice = choose_tokens(x, w, plan=PLAN, norm=Norm(weight=weight, squares=add_squares(x)[1], eps=1e-5))
-    assert torch.equal(choice.ids, linear_twin(x, w, norm=(weight, 1e-5)).argmax(-1))
+def test_without_draws_all_rows_are_greedy_and_ids_go_by_their_names() -> None:
+    x, w, names = torch.randn(3, 64).to(DEVICE), torch.randn(200, 64).to(DEVICE), 7 * torch.arange(200).to(DEVICE)
+    wanted = linear_twin(x, w).argmax(-1)
+    assert torch.equal(choose_tokens(x, w, plan=PLAN).ids, wanted)
+    assert torch.equal(choose_tokens(x, w, plan=PLAN, names=names).ids, 7 * wanted)
+
+
+def test_the_noise_of_a_name_is_that_of_the_token_it_stands_for() -> None:
+    x, w, draws = torch.randn(6, 64).to(DEVICE), torch.randn(200, 64).to(DEVICE) / 8, draws_of(6)
+    names = torch.arange(200).to(DEVICE) * 3 + 1
+    spread = torch.full((6, 600), float("-inf"), device=DEVICE)
+    spread[:, names] = linear_twin(x, w)
+    scores = choose_twin(spread, draws.temperatures, draws.seeds, draws.positions)
+    assert torch.equal(choose_tokens(x, w, plan=PLAN, draws=draws, names=names).ids, scores.argmax(-1))
 
 
 def test_equal_scores_go_to_the_lowest_id() -> None:

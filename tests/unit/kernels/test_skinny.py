@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 from slipstream.kernels.norms import add_norm, add_squares
 from slipstream.kernels.plans import Plan, Workspace, default_plan, workspace
-from slipstream.kernels.skinny import Norm, skinny_linear
+from slipstream.kernels.skinny import Ready, Rms, skinny_linear
 from slipstream.kernels.twins import linear_twin, squares_twin
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -49,12 +49,16 @@ def test_a_product_equals_its_twin_and_writes_every_output(plan: Plan, num_rows:
 @pytest.mark.parametrize("plan", PLANS, ids=str)
 def test_norm_residual_and_sums_of_squares_are_fused(plan: Plan, space: Workspace) -> None:
     x, w, weight, residual = random(5, 192), random(100, 192), random(192), random(5, 100)
-    norm = Norm(weight=weight, squares=add_squares(x)[1], eps=EPS)
-    squares = torch.full((5, -(-100 // plan.block_out)), float("nan"), device=DEVICE)
-    found = skinny_linear(x, w, space=space, plan=plan, norm=norm, residual=residual, squares=squares)
+    _, sums, scaled = add_squares(x, weight)
+    after, poison = random(100), float("nan")
+    squares = torch.full((5, -(-100 // plan.block_out)), poison, device=DEVICE)
+    ready = Ready(weight=after, squares=squares, scaled=torch.full_like(residual, poison))
+    rms = Rms(squares=sums, eps=EPS)
+    found = skinny_linear(scaled, w, space=space, plan=plan, rms=rms, residual=residual, ready=ready)
     wanted = linear_twin(x, w, norm=(weight, EPS), residual=residual)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
     torch.testing.assert_close(squares, squares_twin(wanted, plan.block_out), rtol=1e-3, atol=1e-2)
+    torch.testing.assert_close(ready.scaled, wanted * after, rtol=1e-3, atol=1e-2)
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
@@ -67,10 +71,11 @@ def test_gate_and_up_meet_in_one_kernel(plan: Plan, space: Workspace) -> None:
 def test_a_product_takes_the_sums_of_squares_that_the_last_one_left(space: Workspace) -> None:
     x, first, second, weight = random(3, 64), random(96, 64) / 8, random(40, 96), random(96)
     residual = random(3, 96)
-    squares = torch.empty(3, 3, device=DEVICE)
+    ready = Ready(weight=weight, squares=torch.empty(3, 3, device=DEVICE), scaled=torch.empty_like(residual))
     plan = Plan(block_out=32, block_in=32)
-    total = skinny_linear(x, first, space=space, plan=plan, residual=residual, squares=squares)
-    found = skinny_linear(total, second, space=space, plan=plan, norm=Norm(weight=weight, squares=squares, eps=EPS))
+    total = skinny_linear(x, first, space=space, plan=plan, residual=residual, ready=ready)
+    rms = Rms(squares=ready.squares, eps=EPS)
+    found = skinny_linear(ready.scaled, second, space=space, plan=plan, rms=rms)
     torch.testing.assert_close(found, linear_twin(total, second, norm=(weight, EPS)), rtol=1e-4, atol=1e-3)
 
 

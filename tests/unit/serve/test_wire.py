@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstream.cli import serve
+from slipstream.cli import door
 from slipstream.config.grammar import regex
 from slipstream.config.sampling import SamplingParams
 from slipstream.serve.messages import Abort, News, Piece, Stop, Submit, ToEngine
@@ -67,6 +67,6 @@ def test_a_listener_that_is_gone_is_noticed(pair: tuple[socket.socket, socket.so
 
 
 def test_without_the_extra_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "find_spec", lambda name: None)
+    monkeypatch.setattr(door, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=r"needs fastapi, .*pip install 'slipstream\[serve\]'"):
-        serve.check_extra()
+        door.check_extra()
