@@ -7,7 +7,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from slipstream.bench.kernel_attention import HEADS, check_alike, check_random
+from slipstream.bench.kernel_attention import HEADS, check_alike, check_random, check_turning
 from slipstream.bench.kernel_checks import check_head, check_linears, check_norms, check_qkv, check_repeats
 from slipstream.bench.kernel_timing import Record
 from slipstream.kernels.plans import Workspace, workspace
@@ -57,4 +57,5 @@ def test_attention_equals_its_twin_and_a_rows_bits_do_not_depend_on_its_company(
     check_random(record, heads, longest=4000)
     for root in (7, 250):
         check_alike(record, heads, root=root)
+        check_turning(record, heads, root=root)
     assert not record.failed

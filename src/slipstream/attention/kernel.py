@@ -32,14 +32,16 @@ class KernelAttend:
 
     def __call__(self, layer: AttentionShape, qkv_TC: Tensor, rope: RopeTable) -> Tensor:
         """Store the rows' entries, then attend: [T, H * K]."""
-        pool = (self.pool.keys[layer.index], self.pool.values[layer.index])
-        norms, eps = None, 0.0
-        if layer.query_norm is not None and layer.key_norm is not None:
-            norms, eps = (layer.query_norm.weight, layer.key_norm.weight), layer.query_norm.eps
+        pool, keys = (self.pool.keys[layer.index], self.pool.values[layer.index]), self._keys(layer.window)
+        arrivals = self.pool.arrivals
+        if layer.query_norm is None or layer.key_norm is None:
+            out = paged_attention(qkv_TC, *pool, keys, tables_PF=rope.tables, arrivals=arrivals, pdl=self.pdl)
+            return out.view(qkv_TC.shape[0], -1)
+        norms, eps = (layer.query_norm.weight, layer.key_norm.weight), layer.query_norm.eps
         queries = rotate_and_store(
-            qkv_TC, self.keys, rope.tables, pool, num_heads=layer.num_heads, norms_K=norms, eps=eps, pdl=self.pdl
+            qkv_TC, keys, rope.tables, pool, num_heads=layer.num_heads, norms_K=norms, eps=eps, pdl=self.pdl
         )
-        return paged_attention(queries, *pool, self._keys(layer.window), pdl=self.pdl).view(qkv_TC.shape[0], -1)
+        return paged_attention(queries, *pool, keys, arrivals=arrivals, pdl=self.pdl).view(qkv_TC.shape[0], -1)
 
     def _keys(self, window: int | None) -> Keys:
         if window not in self._windows:

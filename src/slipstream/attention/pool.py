@@ -13,6 +13,8 @@ from torch import Tensor
 from slipstream.flow.span import PageSpan
 from slipstream.kernels.reference import KEY_BLOCK
 
+NUM_ARRIVALS = 1 << 17  # tiles of columns of one attention kernel
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotRun:
@@ -39,6 +41,7 @@ class KVPool:
     ) -> None:
         """pdl: have our kernels attend, and start before the one in front has ended; None: torch attends."""
         self.pdl = pdl
+        self.arrivals = None if pdl is None else torch.zeros(NUM_ARRIVALS, dtype=torch.int32, device=device)
         # Whole blocks of keys are read past a request's end (masked), so a block of zeros follows the last page.
         shape = (num_layers, num_pages * page_size + KEY_BLOCK, num_kv_heads, head_dim)
         self.keys = zeros_on_demand(shape, dtype, device)

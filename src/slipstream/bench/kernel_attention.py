@@ -10,10 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slipstream.bench.kernel_checks import error_of, expect
+from slipstream.bench.kernel_checks import error_of, expect, rows_of
 from slipstream.bench.kernel_timing import Record, graph_ms
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.paged import paged_attention
+from slipstream.kernels.qkv import rotate_and_store
 from slipstream.kernels.twins import NO_KEY, attention_twin, keys_of_row
 
 PAGE = 16
@@ -104,6 +105,10 @@ def check_alike(record: Record, heads: tuple[int, int, int], *, root: int) -> No
         same(f"{count} of its rows", alone(range(count)), range(count))
     same("a later row", alone([11]), [11])
     same("a limit of 32k", alone(range(4), 32_768), range(4))
+    arrivals = torch.zeros(256, dtype=torch.int32, device="cuda")
+    keys = Keys(pages=pages, page=PAGE, newest=newest, most=most)
+    for _ in range(20):  # whoever ends last
+        same("added by the last to end", paged_attention(queries, *pool, keys, arrivals=arrivals), range(32))
     listed = (pages[:, :, None] * PAGE + torch.arange(PAGE, device="cuda")).flatten(1).contiguous()
     same(
         "slots listed", paged_attention(queries, *pool, Keys(pages=listed, page=1, newest=newest, most=most)), range(32)
@@ -125,6 +130,37 @@ def check_alike(record: Record, heads: tuple[int, int, int], *, root: int) -> No
     tree_queries = queries[:num_rows].clone()
     tree_queries[chain] = queries[: len(chain)]
     same("in a tree", paged_attention(tree_queries, *tree_pool, keys)[chain], range(len(chain)))
+
+
+def check_turning(record: Record, heads: tuple[int, int, int], *, root: int) -> None:
+    """RoPE and the store inside attention: near the two kernels, and a row's bits and entries whatever its company."""
+    num_heads, num_kv_heads, width = heads
+    num_rows, most = 16, root + 17
+    pages = 1 + scattered_pages(1, -(-(most + 64) // PAGE))
+    pool = pool_of((int(pages.max()) + 1) * PAGE, num_kv_heads, width)
+    qkv = rows_of(num_rows, (num_heads + 2 * num_kv_heads) * width)
+    tables = (torch.randn(4096, width // 2, device="cuda"), torch.randn(4096, width // 2, device="cuda"))
+    newest = (root + torch.arange(num_rows, device="cuda"))[None].contiguous()
+    arrivals = torch.zeros(256, dtype=torch.int32, device="cuda")
+
+    def turned(rows: range, over: tuple[Tensor, Tensor]) -> Tensor:
+        some = newest[:, rows.start : rows.stop].contiguous()
+        keys = Keys(pages=pages, page=PAGE, newest=some, most=most)
+        return paged_attention(qkv[rows.start : rows.stop], *over, keys, tables_PF=tables, arrivals=arrivals, pdl=True)
+
+    apart, inside = ((pool[0].clone(), pool[1].clone()) for _ in "ab")
+    keys = Keys(pages=pages, page=PAGE, newest=newest, most=most)
+    queries = rotate_and_store(qkv, keys, tables, apart, num_heads=num_heads)
+    whole = turned(range(num_rows), inside)
+    name = f"attention {heads} at {root}: turning inside"
+    expect(record, f"{name}, rows", error_of(whole, paged_attention(queries, *apart, keys)), 1e-2)
+    expect(record, f"{name}, keys", error_of(inside[0], apart[0]), 1e-2)
+    expect(record, f"{name}, values", error_of(inside[1], apart[1]), 0)
+    for rows in (range(1), range(3), range(4), range(7), range(11, 12), range(5, 9)):
+        over = (inside[0].clone(), inside[1].clone()) if rows.start else (pool[0].clone(), pool[1].clone())
+        found = turned(rows, over)
+        changed = sum(not torch.equal(one, whole[row]) for one, row in zip(found, rows, strict=True))
+        expect(record, f"{name}, {rows} that change", changed, 0)
 
 
 def slot_of(pages: Tensor, address: int) -> Tensor:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from slipstream.bench.kernel_attention import HEADS, check_alike, check_random, time_attention
+from slipstream.bench.kernel_attention import HEADS, check_alike, check_random, check_turning, time_attention
 from slipstream.bench.kernel_checks import FEW, PLANS, check_head, check_linears, check_norms, check_qkv, check_repeats
 from slipstream.bench.kernel_step import (
     StepWeights,
@@ -76,6 +76,7 @@ def run_checks(record: Record, space: Workspace, *, small: bool) -> None:
         record.attempt(f"attention {heads}", lambda h=heads, n=longest: check_random(record, h, longest=n), least=spare)
         for root in (120,) if small else (7, 250, 2040):
             record.attempt(f"alike {heads}", lambda h=heads, r=root: check_alike(record, h, root=r), least=spare)
+            record.attempt(f"turning {heads}", lambda h=heads, r=root: check_turning(record, h, root=r), least=spare)
 
 
 def run_times(record: Record, space: Workspace, parts: list[str], shape: FullShape) -> None:

@@ -116,22 +116,22 @@ class Drafter:
         at_step: Callable[[int], Attend],
     ) -> Tensor:
         """Roots and drafted tokens [S, steps + 1]; at_step: the backend of a draft step, 1 the first after extend."""
-        columns = [tokens_S, or_forced(self.best(opening.normed_SD, sampling, root_S + 1), forced_SK, 0)]
+        columns = [tokens_S, or_forced(self.best(opening.normed_SD, sampling, root_S, 1), forced_SK, 0)]
         hidden_SD = opening.next_SD
         for step in range(1, steps):
             hidden = self.draft.model(columns[-1], hidden_SD, at_step(step))
             hidden_SD = hidden.next_TD
-            columns.append(or_forced(self.best(hidden.normed_TD, sampling, root_S + step + 1), forced_SK, step))
+            columns.append(or_forced(self.best(hidden.normed_TD, sampling, root_S, step + 1), forced_SK, step))
         return torch.stack(columns, dim=1)
 
-    def best(self, normed_SD: Tensor, sampling: Sampling | None, positions_S: Tensor) -> Tensor:
-        """The draft's token for each position, as a target id."""
+    def best(self, normed_SD: Tensor, sampling: Sampling | None, root_S: Tensor, depth: int) -> Tensor:
+        """The draft's token for the position `depth` below each root, as a target id."""
         model, ids_V = self.draft.model, self.draft.target_ids
         own_ids_V = ids_V[model.shard.span.start : model.shard.span.stop]
-        draws = None if sampling is None else sampling.draws(positions_S)
+        draws = None if sampling is None else sampling.draws(root_S + depth)
         if (choice := model.products.choose(model.head, normed_SD, draws, own_ids_V)) is not None:
             return best_of(choice.values, choice.ids, model.shard)
-        scores_SV = self._scores(normed_SD, sampling, positions_S)
+        scores_SV = self._scores(normed_SD, sampling, root_S + depth)
         return ids_V[best_ids(scores_SV, model.shard)]
 
     def _scores(self, normed_RD: Tensor, sampling: Sampling | None, positions_R: Tensor) -> Tensor:

@@ -25,14 +25,22 @@ def static_extend(
 
     keys: of the draft, with pages and first; the rows' own addresses are filled in.
     """
-    rows_W = torch.arange(tokens_SW.shape[1], device=roots_S.device)
-    addresses_SW = (roots_S - waiting_S + 1)[:, None] + rows_W  # the draft's entry of a position stands one further
-    addresses_SW = addresses_SW.masked_fill(rows_W >= waiting_S[:, None], NOWHERE)
+    addresses_SW, last_S = _waiting_rows(roots_S, waiting_S, tokens_SW.shape[1], pdl=drafter.pool.pdl)
     attend, model = static_attend(drafter.pool, replace(keys, newest=addresses_SW)), drafter.draft.model
     hidden = model(tokens_SW.flatten(), model.fuse(features_SWF.flatten(0, 1)), attend)
-    first_S = torch.arange(len(roots_S), device=roots_S.device) * len(rows_W)
-    last_S = first_S + waiting_S - 1
-    return Opening(hidden.normed_TD[last_S], hidden.next_TD[last_S])
+    return Opening(hidden.normed_TD.index_select(0, last_S), hidden.next_TD.index_select(0, last_S))
+
+
+def _waiting_rows(roots_S: Tensor, waiting_S: Tensor, num_rows: int, *, pdl: bool | None) -> tuple[Tensor, Tensor]:
+    """Addresses of the rows, NOWHERE for spare ones, and which is each request's last."""
+    if pdl is not None:
+        from slipstream.kernels.places import waiting_rows  # noqa: PLC0415 - needs triton
+
+        return waiting_rows(roots_S, waiting_S, num_rows, pdl=pdl)
+    rows_W = torch.arange(num_rows, device=roots_S.device)
+    addresses_SW = (roots_S - waiting_S + 1)[:, None] + rows_W  # the draft's entry of a position stands one further
+    first_S = torch.arange(len(roots_S), device=roots_S.device) * num_rows
+    return addresses_SW.masked_fill(rows_W >= waiting_S[:, None], NOWHERE), first_S + waiting_S - 1
 
 
 def step_attend(drafter: Drafter, keys: Keys, roots_S: Tensor, step: int) -> Attend:

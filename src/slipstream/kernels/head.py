@@ -121,7 +121,7 @@ def choose_tokens(
     plan.split is not used: a vocabulary has tiles enough.
     """
     num_rows, (vocab, num_in) = x_TD.shape[0], w_VD.shape
-    tile = tile_for(replace(plan or default_plan(vocab, num_in), split=1), num_rows, num_in, keep_outs=False)
+    tile = tile_for(replace(plan or default_plan(vocab, num_in), split=1), num_rows, num_in)
     plan, tiles = tile.plan, -(-vocab // tile.plan.block_out)
     assert_rows(x_TD, w_VD, logits, names)
     best = torch.empty(num_rows, tiles, device=x_TD.device, dtype=torch.float32)

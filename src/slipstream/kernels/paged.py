@@ -25,45 +25,28 @@ from torch import Tensor
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.launch import assert_rows, launch, power_of_two
 from slipstream.kernels.order import after_previous
+from slipstream.kernels.paged_parts import combined, finish, store_new, turned
 from slipstream.kernels.paged_tile import attend_part
 
 PART = 256  # keys of a part: fixed, because it decides in which order a row's sums are added
 BLOCK = 64  # keys of a block: likewise
+FEW_PARTS = 8  # that one program adds for all its columns; more are added by a program for each head and row
 
 
-@triton.jit(do_not_specialize=["num_rows", "num_pages", "num_path", "num_parts", "first", "window"])
+@triton.jit(do_not_specialize=["num_rows", "num_pages", "num_path", "num_parts", "first", "window", "last_position"])
 def paged_kernel(
-    queries: "Any",
-    keys: "Any",
-    values: "Any",
-    pages: "Any",
-    newest: "Any",
-    committed: "Any",
-    paths: "Any",
-    sums_out: "Any",
-    tops_out: "Any",
-    out: "Any",
-    scale: "Any",
-    first: "Any",
-    window: "Any",
-    num_rows: "Any",
-    num_pages: "Any",
-    num_path: "Any",
-    num_parts: "Any",
-    GROUP: tl.constexpr,
-    NUM_KV_HEADS: tl.constexpr,
-    WIDTH: tl.constexpr,
-    PAGE: tl.constexpr,
-    TREE: tl.constexpr,
-    ONE_PART: tl.constexpr,
-    PART_KEYS: tl.constexpr,
-    BLOCK_L: tl.constexpr,
-    BLOCK_M: tl.constexpr,
-    BLOCK_K: tl.constexpr,
-    STAGES: tl.constexpr,
-    PDL: tl.constexpr,
-) -> None:
-    """One part of one sequence's keys for the columns of one kv head."""
+    queries: "Any", keys: "Any", values: "Any", pages: "Any", newest: "Any", committed: "Any", paths: "Any",
+    sums_out: "Any", tops_out: "Any", out: "Any", writes: "Any", cos: "Any", sin: "Any", arrivals: "Any",
+    scale: "Any", first: "Any", window: "Any", num_rows: "Any", num_pages: "Any", num_path: "Any", num_parts: "Any",
+    last_position: "Any", GROUP: tl.constexpr, NUM_KV_HEADS: tl.constexpr, WIDTH: tl.constexpr, PAGE: tl.constexpr,
+    TREE: tl.constexpr, TURN: tl.constexpr, HERE: tl.constexpr, PART_KEYS: tl.constexpr, BLOCK_L: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
+) -> None:  # fmt: skip
+    """One part of one sequence's keys for the columns of one kv head.
+
+    TURN: queries are a merged projection; they and the new keys are turned here, and new entries stored. HERE: the
+    last program of the columns adds all parts.
+    """
     after_previous(PDL)
     sequence, part = (tl.program_id(0) // NUM_KV_HEADS).to(tl.int64), tl.program_id(1)
     head = tl.program_id(0) % NUM_KV_HEADS
@@ -72,26 +55,35 @@ def paged_kernel(
     row = columns // GROUP
     newest_M = tl.load(newest + sequence * num_rows + row, mask=real, other=-1).to(tl.int32)
     last, start = tl.max(newest_M, axis=0), part * PART_KEYS
-    q_at = (sequence * num_rows + row) * (NUM_KV_HEADS * GROUP) + head * GROUP + columns % GROUP
+    at_row = sequence * num_rows + row
+    q_at = at_row * (NUM_KV_HEADS * GROUP) + head * GROUP + columns % GROUP
     q_used = real[:, None] & (widths < WIDTH)[None, :]
     if start <= last:
-        q_tile = tl.trans(tl.load(queries + q_at[:, None] * WIDTH + widths[None, :], mask=q_used, other=0.0))
-        stop, at_head = tl.minimum(start + PART_KEYS, last + 1), head * WIDTH
-        top, weight, sums = attend_part(
-            q_tile, keys + at_head, values + at_head, pages + sequence * num_pages, paths, committed, sequence,
-            newest_M, row, start, stop, scale, first, window, num_rows, num_path,
-            GROUP, NUM_KV_HEADS, WIDTH, PAGE, TREE, BLOCK_L, BLOCK_M, BLOCK_K, STAGES,
-        )  # fmt: skip
-        if ONE_PART:
-            result = (sums / tl.where(weight > 0, weight, 1.0)[None, :]).to(out.dtype.element_ty)
-            tl.store(out + q_at[None, :] * WIDTH + widths[:, None], result, mask=tl.trans(q_used))
+        if TURN:
+            place = at_row * (NUM_KV_HEADS * (GROUP + 2)) + head * GROUP + columns % GROUP
+            position_M = tl.minimum(tl.maximum(newest_M - first, 0), last_position)
+            q_rows = turned(queries, place, real, position_M, cos, sin, WIDTH, BLOCK_K)
+            store_new(
+                queries, keys, values, newest, writes, pages, cos, sin, sequence, head, start + PART_KEYS, first,
+                num_rows, num_pages, last_position, GROUP, NUM_KV_HEADS, WIDTH, PAGE, BLOCK_K,
+            )  # fmt: skip
         else:
-            place = q_at * num_parts + part
-            tl.store(tops_out + place * 2, top, mask=real)
-            tl.store(tops_out + place * 2 + 1, weight, mask=real)
-            tl.store(sums_out + place[None, :] * WIDTH + widths[:, None], sums, mask=tl.trans(q_used))
-    elif ONE_PART:  # no keys at all
-        tl.store(out + q_at[:, None] * WIDTH + widths[None, :], tl.zeros((BLOCK_M, BLOCK_K), tl.float32), mask=q_used)
+            q_rows = tl.load(queries + q_at[:, None] * WIDTH + widths[None, :], mask=q_used, other=0.0)
+        top, weight, sums = attend_part(
+            tl.trans(q_rows), keys + head * WIDTH, values + head * WIDTH, pages + sequence * num_pages, paths,
+            committed, sequence, newest_M, row, start, tl.minimum(start + PART_KEYS, last + 1), scale, first, window,
+            num_rows, num_path, GROUP, NUM_KV_HEADS, WIDTH, PAGE, TREE, BLOCK_L, BLOCK_M, BLOCK_K, STAGES,
+        )  # fmt: skip
+        finish(
+            top, weight, sums, q_at, newest_M, last, part, real, sums_out, tops_out, out, arrivals, num_parts,
+            HERE, PART_KEYS, WIDTH, BLOCK_M, BLOCK_K,
+        )  # fmt: skip
+    elif part == 0:  # no keys at all
+        none = tl.zeros((BLOCK_K, BLOCK_M), tl.float32)
+        finish(
+            tl.full((BLOCK_M,), float("-inf"), tl.float32), tl.zeros((BLOCK_M,), tl.float32), none, q_at, newest_M, 0,
+            part, real, sums_out, tops_out, out, arrivals, num_parts, HERE, PART_KEYS, WIDTH, BLOCK_M, BLOCK_K,
+        )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=["num_parts"])
@@ -104,65 +96,65 @@ def combine_kernel(
     NUM_HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     PART_KEYS: tl.constexpr,
-    BLOCK_N: tl.constexpr,
-    CHUNK: tl.constexpr,
     BLOCK_K: tl.constexpr,
     PDL: tl.constexpr,
 ) -> None:
-    """One head of one row: its parts in order, CHUNK at a time."""
+    """One head of one row."""
     after_previous(PDL)
-    place = tl.program_id(0).to(tl.int64)
-    used_parts = (tl.load(newest + place // NUM_HEADS).to(tl.int32) + PART_KEYS) // PART_KEYS
-    parts = tl.arange(0, BLOCK_N)
-    tops = tl.load(tops_in + (place * num_parts + parts) * 2, mask=parts < used_parts, other=float("-inf"))
-    highest = tl.max(tops, axis=0)
-    highest = tl.where(highest == float("-inf"), 0.0, highest)
-    widths = tl.arange(0, BLOCK_K)
-    total = tl.zeros((BLOCK_K,), tl.float32)
-    weight = tl.zeros((CHUNK,), tl.float32)
-    for chunk in range(0, used_parts, CHUNK):
-        each = chunk + tl.arange(0, CHUNK)
-        known = each < used_parts
-        at = place * num_parts + each
-        factor = tl.exp2(tl.load(tops_in + at * 2, mask=known, other=float("-inf")) - highest)
-        weight += factor * tl.load(tops_in + at * 2 + 1, mask=known, other=0.0)
-        tile = tl.load(
-            sums_in + at[:, None] * WIDTH + widths[None, :], mask=known[:, None] & (widths < WIDTH)[None, :], other=0.0
-        )
-        total += tl.sum(tile * factor[:, None], axis=0)
-    whole = tl.sum(weight, axis=0)
-    result = total / tl.where(whole > 0, whole, 1.0)
-    tl.store(out + place * WIDTH + widths, result.to(out.dtype.element_ty), mask=widths < WIDTH)
+    place, widths = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_K)
+    one = tl.arange(0, 1)
+    used = (tl.load(newest + place // NUM_HEADS).to(tl.int32) + PART_KEYS) // PART_KEYS + one
+    at, kept = sums_in + (place * num_parts + one)[None, :] * WIDTH + widths[:, None], (widths < WIDTH)[:, None]
+    whole = combined(at, tops_in + (place * num_parts + one) * 2, used, one == 0, kept, WIDTH, 1, BLOCK_K)
+    tl.store(out + (place + one)[None, :] * WIDTH + widths[:, None], whole.to(out.dtype.element_ty), mask=kept)
 
 
 def paged_attention(
-    q_THK: Tensor, keys_LGK: Tensor, values_LGK: Tensor, keys: Keys, *, stages: int = 3, warps: int = 4,
+    q_THK: Tensor,
+    keys_LGK: Tensor,
+    values_LGK: Tensor,
+    keys: Keys,
+    *,
+    tables_PF: tuple[Tensor, Tensor] | None = None,
+    arrivals: Tensor | None = None,
+    stages: int = 3,
+    warps: int = 4,
     pdl: bool = False,
-) -> Tensor:  # fmt: skip
-    """Attention [T, H, K] of T = S * R rows over a layer's keys and values [L, G, K]; no keys give zeros."""
-    (num_sequences, num_rows), (_, num_heads, width) = keys.newest.shape, q_THK.shape
-    num_kv_heads = keys_LGK.shape[1]
-    assert_rows(q_THK, keys_LGK, values_LGK, keys.pages, keys.newest, keys.committed, keys.paths)
+) -> Tensor:
+    """Attention [T, H, K] of T = S * R rows over a layer's keys and values [L, G, K]; no keys give zeros.
+
+    tables_PF: fp32 cosines and sines; q is the merged projection [T, (H + 2 G) K] then: queries and keys are turned
+    and entries stored on the way (see `rotate_and_store` for the rows' places). arrivals: int32 zeros, one for each
+    sequence, kv head and tile of columns: few parts are added by the program that ends last, not by another kernel.
+    """
+    (num_sequences, num_rows), (num_kv_heads, width) = keys.newest.shape, keys_LGK.shape[1:]
+    num_heads = q_THK.shape[1] // width - 2 * num_kv_heads if tables_PF else q_THK.shape[1]
+    assert_rows(q_THK, keys_LGK, values_LGK, keys.pages, keys.newest, keys.committed, keys.paths, keys.writes)
     group, parts = num_heads // num_kv_heads, max(-(-keys.most // PART), 1)
     block_m = min(power_of_two(num_rows * group, least=16), 64)
-    out = torch.empty_like(q_THK)
-    space = (q_THK.shape[0] * num_heads, parts) if parts > 1 else (0, 1)
+    grid = (num_sequences * num_kv_heads, parts, -(-num_rows * group // block_m))
+    out = q_THK.new_empty(q_THK.shape[0], num_heads, width)
+    here = arrivals is not None and parts <= FEW_PARTS
+    assert arrivals is None or grid[0] * grid[2] <= arrivals.numel(), "there is a count for each tile of columns"
+    space = (out.shape[0] * num_heads, parts) if parts > 1 else (0, 1)
     sums = torch.empty(*space, width, device=q_THK.device, dtype=torch.float32)
     tops = torch.empty(*space, 2, device=q_THK.device, dtype=torch.float32)
+    cos, sin = tables_PF or (None, None)
     launch(
-        paged_kernel, (num_sequences * num_kv_heads, parts, -(-num_rows * group // block_m)),
+        paged_kernel, grid,
         q_THK, keys_LGK, values_LGK, keys.pages, keys.newest, keys.committed, keys.paths, sums, tops, out,
-        width**-0.5 * 1.4426950408889634, keys.first, keys.window or (1 << 30),
+        keys.writes, cos, sin, arrivals, width**-0.5 * 1.4426950408889634, keys.first, keys.window or (1 << 30),
         num_rows, keys.pages.shape[1], 0 if keys.paths is None else keys.paths.shape[2], parts,
+        0 if cos is None else cos.shape[0] - 1,
         GROUP=group, NUM_KV_HEADS=num_kv_heads, WIDTH=width,
-        PAGE=keys.page, TREE=keys.paths is not None, ONE_PART=parts == 1, PART_KEYS=PART,
+        PAGE=keys.page, TREE=keys.paths is not None, TURN=cos is not None, HERE=here, PART_KEYS=PART,
         BLOCK_L=BLOCK, BLOCK_M=block_m, BLOCK_K=power_of_two(width), STAGES=stages, PDL=pdl,
         num_warps=warps, launch_pdl=pdl,
     )  # fmt: skip
-    if parts > 1:
+    if parts > 1 and not here:
         launch(
-            combine_kernel, (q_THK.shape[0] * num_heads,), sums, tops, keys.newest, out, parts,
-            NUM_HEADS=num_heads, WIDTH=width, PART_KEYS=PART, BLOCK_N=power_of_two(parts), CHUNK=8,
-            BLOCK_K=power_of_two(width), PDL=pdl, num_warps=2, launch_pdl=pdl,
+            combine_kernel, (out.shape[0] * num_heads,), sums, tops, keys.newest, out, parts,
+            NUM_HEADS=num_heads, WIDTH=width, PART_KEYS=PART, BLOCK_K=power_of_two(width), PDL=pdl, num_warps=2,
+            launch_pdl=pdl,
         )  # fmt: skip
     return out

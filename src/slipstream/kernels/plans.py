@@ -14,6 +14,7 @@ from torch import Tensor
 
 NARROWEST = 64  # outputs of a program with 4 warps that Hopper's warpgroup instruction takes, whatever the row count
 MOST_ROWS = 64  # of one tile at most speed of reading; more rows take the wide tiles
+SHARED_BYTES = 220 << 10  # that programs of one multiprocessor may take together
 WIDE_ROWS, WIDE_OUT, WIDE_IN, WIDE_WARPS, WIDE_STAGES = 128, 128, 64, 8, 4  # of tiles whose time is arithmetic
 WORKSPACE_FLOATS = 1 << 23
 MOST_TILES = 1 << 14
@@ -42,15 +43,22 @@ class Tile:
     plan: Plan
 
 
-def tile_for(plan: Plan, num_rows: int, num_in: int, *, keep_outs: bool) -> Tile:
+def tile_for(plan: Plan, num_rows: int, num_in: int, *, gated: bool = False, keep_outs: bool = False) -> Tile:
     """The tile for a number of rows. keep_outs: the plan's outputs a program stay: something is summed by them."""
     if num_rows <= MOST_ROWS:
-        return Tile(rows=max(16, 1 << (num_rows - 1).bit_length()), plan=plan)
+        rows = max(16, 1 << (num_rows - 1).bit_length())
+        return Tile(rows=rows, plan=replace(plan, stages=_stages(plan, rows, gated=gated)))
     block_in = WIDE_IN if num_in % (plan.block_in * plan.split) == 0 and plan.block_in % WIDE_IN == 0 else plan.block_in
     wide = replace(plan, block_in=block_in, stages=WIDE_STAGES if block_in == WIDE_IN else 2)
     if not keep_outs:
         wide = replace(wide, block_out=WIDE_OUT, warps=WIDE_WARPS)
     return Tile(rows=WIDE_ROWS, plan=wide)
+
+
+def _stages(plan: Plan, rows: int, *, gated: bool) -> int:
+    """As deep as the plan says, but so that two programs fit on a multiprocessor: their waits hide each other's."""
+    num_bytes = (plan.block_out * (2 if gated else 1) + rows) * plan.block_in * 2
+    return max(2, min(plan.stages, SHARED_BYTES // 2 // num_bytes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,7 +129,7 @@ def skinny_linear(
     assert w_OD.shape[1] == num_in, "the weight takes rows of this width"
     if out is None:
         out = empty_like_rows(x_TD, num_rows, num_out)
-    tile = tile_for(plan, num_rows, num_in, keep_outs=ready is not None)
+    tile = tile_for(plan, num_rows, num_in, gated=gated, keep_outs=ready is not None)
     plan, tiles = tile.plan, -(-num_out // tile.plan.block_out)
     most = slab_rows(tile, space, num_columns=tiles * tile.plan.block_out * (2 if gated else 1))
     for first in range(0, num_rows, most):

@@ -39,13 +39,16 @@ class Marks(Protocol):
         ...
 
 
-def draw_in_head(target: Decoder, final_TD: Tensor, sampling: Sampling | None, positions_T: Tensor) -> Tensor | None:
+def draw_in_head(target: Decoder, final_TD: Tensor, sampling: Sampling | None, attend: RowsAttend) -> Tensor | None:
     """The target's tokens, chosen where its logits are made; None where that cannot be."""
     if sampling is not None and sampling.filtered:
         return None
-    draws = None if sampling is None else sampling.draws(positions_T, target.shard.first)
+    draws = None if sampling is None else sampling.draws(attend.positions_T + 1, target.shard.first)
     choice = target.products.choose(target.head, final_TD, draws)
-    return None if choice is None else best_of(choice.values, choice.ids + target.shard.first, target.shard)
+    if choice is None:
+        return None
+    ids_T = choice.ids + target.shard.first if target.shard.first else choice.ids
+    return best_of(choice.values, ids_T, target.shard)
 
 
 def unheard(stage: Stage) -> None:
@@ -183,11 +186,15 @@ class Cycle:
         tag_1D = hash_row(tree, everyone, width=width, dtype=dtype) if check else None
         hidden = self.target(tree.tokens_SN.flatten(), attend, tag_1D)
         rows_sampling = None if sampling is None else sampling.repeat(tree.num_rows)
-        positions_T, shard, tokens_T, scores = attend.positions_T + 1, self.target.shard, None, None
+        tokens_T, scores = None, None
         if not any(histories) and masks is no_masks:
-            tokens_T = draw_in_head(self.target, hidden.final_TD, rows_sampling, positions_T)
+            tokens_T = draw_in_head(self.target, hidden.final_TD, rows_sampling, attend)
         if tokens_T is None:
-            logits_TV = self.target.logits(hidden.final_TD)
+            logits_TV, positions_T, shard = (
+                self.target.logits(hidden.final_TD),
+                attend.positions_T + 1,
+                self.target.shard,
+            )
             tokens_T, scores = draw_processed(logits_TV, tree, histories, rows_sampling, positions_T, shard, masks())
         agreed = None if hidden.tag_1D is None else all_agree(hidden.tag_1D, everyone)
         return Verified(tokens_T.view(tree.tokens_SN.shape), hidden.features_TF, agreed, scores)

@@ -231,8 +231,7 @@ class GraphedCycle:
                 features_SDF = features_SDF.take_along_dim(accepted.rows_SD[..., None], dim=1)
             self._keep(self.room, statics, accepted.tokens_SD, features_SDF)
             if cycle.page_features is not None:
-                slots_SD = statics.keys(addresses_SD).slots_at(addresses_SD)
-                cycle.page_features.keep_rows(slots_SD, addresses_SD, features_SDF)
+                cycle.page_features.keep_rows(statics.keys(addresses_SD), features_SDF, pdl=cycle.pool.pdl)
         statics.foresee(accepted, pdl=cycle.pool.pdl)
 
     def _settle(self, statics: Statics, accepted: Accepted, addresses_SD: Tensor) -> None:

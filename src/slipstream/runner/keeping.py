@@ -1,6 +1,6 @@
 """The target's features at the last position of every page: what a prefix hit gives the draft (decision 12).
 
-Shape letters: P pages, F feature width, S requests, N rows of the chain.
+Shape letters: P pages, F feature width, S requests, D depth + 1.
 """
 
 import torch
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from slipstream.attention.pool import SlotRun
 from slipstream.attention.static import SCRATCH_SLOT
+from slipstream.kernels.keys import Keys
 
 
 class PageFeatures:
@@ -28,12 +29,22 @@ class PageFeatures:
             ends = torch.arange(first, stop, self.page_size, device=features_TF.device)
             self.features_PF[run.slots[ends] // self.page_size] = features_TF[ends - start]
 
-    def keep_rows(self, slots_SN: Tensor, positions_SN: Tensor, features_SNF: Tensor) -> None:
-        """The same for all rows of a batch's chains, accepted or not, without a look at the device.
+    def keep_rows(self, keys: Keys, features_SDF: Tensor, *, pdl: bool | None) -> None:
+        """The same for all rows of a batch's paths, accepted or not, without a look at the device.
 
-        A row that is not accepted stands where a later cycle's row will: its feature is written over before the
-        position is committed. Rows that end no page write the scratch page's.
+        keys: whose `newest` are the rows' positions, each place's following each other. A row that is not accepted
+        stands where a later cycle's row will: its feature is written over before the position is committed. Rows that
+        end no page write the scratch page's, or nothing.
         """
-        inside_SN = positions_SN % self.page_size != self.page_size - 1
-        pages_SN = slots_SN.masked_fill(inside_SN, SCRATCH_SLOT) // self.page_size
-        self.features_PF.index_copy_(0, pages_SN.flatten(), features_SNF.flatten(0, 1))
+        positions_SD = keys.newest
+        if pdl is not None:
+            from slipstream.kernels.places import keep_page_ends  # noqa: PLC0415 - needs triton
+
+            roots_S = positions_SD[:, 0].contiguous()
+            keep_page_ends(
+                features_SDF.contiguous(), roots_S, keys.pages, self.features_PF, page=self.page_size, pdl=pdl
+            )
+            return
+        inside_SD = positions_SD % self.page_size != self.page_size - 1
+        pages_SD = keys.slots_at(positions_SD).masked_fill(inside_SD, SCRATCH_SLOT) // self.page_size
+        self.features_PF.index_copy_(0, pages_SD.flatten(), features_SDF.flatten(0, 1))

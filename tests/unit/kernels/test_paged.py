@@ -11,6 +11,7 @@ pytest.importorskip("triton")
 
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.paged import BLOCK, PART, paged_attention
+from slipstream.kernels.qkv import rotate_and_store
 from slipstream.kernels.twins import NO_KEY, attention_twin, keys_of_row
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -45,11 +46,30 @@ def compare(keys: Keys, *, num_heads: int = 4, num_kv_heads: int = 2, width: int
     pool = poisoned_pool(slots, (int(keys.pages.max()) + 1) * keys.page, num_kv_heads, width)
     queries = torch.randn(keys.newest.numel(), num_heads, width).to(DEVICE)
     wanted = attention_twin(queries, *pool, slots.to(DEVICE))
-    torch.testing.assert_close(paged_attention(queries, *pool, keys), wanted, rtol=1e-4, atol=1e-5)
+    for arrivals in (None, torch.zeros(64, dtype=torch.int32, device=DEVICE)):
+        found = paged_attention(queries, *pool, keys, arrivals=arrivals)
+        torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+        assert arrivals is None or not arrivals.any(), "the counts are ready for the next kernel"
+    compare_turning(keys, pool, num_heads=num_heads, width=width)
+
+
+def compare_turning(keys: Keys, pool: tuple[Tensor, Tensor], *, num_heads: int, width: int) -> None:
+    """The same with RoPE and the store inside, beside the two kernels."""
+    num_kv_heads, num_rows = pool[0].shape[1], keys.newest.numel()
+    qkv = torch.randn(num_rows, (num_heads + 2 * num_kv_heads) * width).to(DEVICE)
+    tables = tuple(torch.randn(64, width // 2).to(DEVICE) for _ in "cs")
+    apart, inside = ((pool[0].clone(), pool[1].clone()) for _ in "ab")
+    queries = rotate_and_store(qkv, keys, tables, apart, num_heads=num_heads)
+    wanted = paged_attention(queries, *apart, keys)
+    arrivals = torch.zeros(64, dtype=torch.int32, device=DEVICE)
+    found = paged_attention(qkv, *inside, keys, tables_PF=tables, arrivals=arrivals)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    for ours, theirs in zip(inside, apart, strict=True):
+        torch.testing.assert_close(ours[1:], theirs[1:], rtol=1e-5, atol=1e-5, equal_nan=True)
 
 
 def table(num_sequences: int, num_pages: int) -> Tensor:
-    return torch.randperm(num_sequences * num_pages).view(num_sequences, num_pages).to(DEVICE)
+    return 1 + torch.randperm(num_sequences * num_pages).view(num_sequences, num_pages).to(DEVICE)  # 0 is scratch
 
 
 @pytest.mark.parametrize(("first", "window"), [(0, None), (1, 30)])
@@ -92,14 +112,14 @@ def test_tree_rows_see_the_prefix_and_their_own_path(committed: int) -> None:
 
 
 def test_a_list_of_slots_is_a_page_table_with_pages_of_one() -> None:
-    slots = torch.randperm(64)[None].to(DEVICE)
+    slots = 1 + torch.randperm(64)[None].to(DEVICE)
     compare(Keys(pages=slots, page=1, newest=torch.tensor([[40, 41]]).to(DEVICE), most=64))
 
 
 def test_a_rows_bits_do_not_depend_on_a_longer_limit_or_on_other_rows() -> None:
     newest = torch.tensor([[PART + 5, PART + 6, PART + 7]]).to(DEVICE)
     pages, queries = table(1, 20), torch.randn(3, 4, 24).to(DEVICE)
-    pool = (torch.randn(320, 2, 24).to(DEVICE), torch.randn(320, 2, 24).to(DEVICE))
+    pool = (torch.randn(336, 2, 24).to(DEVICE), torch.randn(336, 2, 24).to(DEVICE))
     three = paged_attention(queries, *pool, Keys(pages=pages, page=PAGE, newest=newest, most=PART + 8))
     alone = Keys(pages=pages, page=PAGE, newest=newest[:, 1:2].contiguous(), most=4 * PART)
     assert torch.equal(paged_attention(queries[1:2].contiguous(), *pool, alone)[0], three[1])
