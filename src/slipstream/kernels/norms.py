@@ -66,14 +66,14 @@ def add_norm(
 def add_squares(
     x_TD: Tensor, weight_D: Tensor, delta_TD: Tensor | None = None, *, pdl: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The residual stream x + delta [T, D], and for a product's own norm each row's sum of squares, fp32 [T, 1], and
+    """The residual stream x + delta [T, D], and for a product's own norm each row's sum of squares, fp32 [1, T], and
     the rows times the norm's weight.
     """
     total_TD = x_TD if delta_TD is None else torch.empty_like(x_TD)
-    squares_T1 = empty_like_rows(x_TD, x_TD.shape[0], 1, torch.float32)
+    squares_1T = empty_like_rows(x_TD, 1, x_TD.shape[0], torch.float32)
     scaled_TD = torch.empty_like(x_TD)
-    _launch(x_TD, delta_TD, weight_D, total_TD, scaled_TD, squares_T1, 0.0, pdl=pdl)
-    return total_TD, squares_T1, scaled_TD
+    _launch(x_TD, delta_TD, weight_D, total_TD, scaled_TD, squares_1T, 0.0, pdl=pdl)
+    return total_TD, squares_1T, scaled_TD
 
 
 def _launch(
@@ -82,7 +82,7 @@ def _launch(
     weight_D: Tensor | None,
     total_TD: Tensor,
     out_TD: Tensor | None,
-    squares_T1: Tensor | None,
+    squares_1T: Tensor | None,
     eps: float,
     *,
     pdl: bool,
@@ -90,7 +90,7 @@ def _launch(
     width = x_TD.shape[1]
     assert_rows(x_TD, delta_TD)
     launch(
-        norm_kernel, (x_TD.shape[0],), x_TD, delta_TD, weight_D, total_TD, out_TD, squares_T1, eps,
+        norm_kernel, (x_TD.shape[0],), x_TD, delta_TD, weight_D, total_TD, out_TD, squares_1T, eps,
         WIDTH=width, BLOCK=power_of_two(width), PDL=pdl, num_warps=8 if width > 2048 else 4, launch_pdl=pdl,
     )  # fmt: skip
 

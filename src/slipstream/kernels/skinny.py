@@ -25,7 +25,7 @@ from slipstream.kernels.plans import Plan, Tile, Workspace, default_plan, tile_f
 from slipstream.kernels.skinny_tile import accumulate, collect, row_scales, store_gated, store_rows
 
 
-@triton.jit(do_not_specialize=["num_rows"])
+@triton.jit(do_not_specialize=["num_rows", "stride", "ready_stride"])
 def skinny_kernel(
     x: "Any",
     w: "Any",
@@ -40,6 +40,8 @@ def skinny_kernel(
     ready_squares: "Any",
     ready_scaled: "Any",
     num_rows: "Any",
+    stride: "Any",
+    ready_stride: "Any",
     eps: "Any",
     NUM_OUT: tl.constexpr,
     NUM_IN: tl.constexpr,
@@ -72,7 +74,7 @@ def skinny_kernel(
         )  # fmt: skip
     if last:
         if NUM_SQUARES > 0:
-            scales = row_scales(squares, rows, num_rows, eps, NUM_IN, BLOCK_T, NUM_SQUARES)
+            scales = row_scales(squares, rows, num_rows, stride, eps, NUM_IN, BLOCK_T, NUM_SQUARES)
             sums *= scales[None, :]
             if GATED:
                 ups *= scales[None, :]
@@ -80,8 +82,8 @@ def skinny_kernel(
             store_gated(sums, ups, out, rows, num_rows, tile * BLOCK_O, NUM_OUT, BLOCK_O)
         else:
             store_rows(
-                sums, out, bias, residual, ready_weight, ready_squares, ready_scaled, rows, num_rows, tile,
-                NUM_OUT, BLOCK_O,
+                sums, out, bias, residual, ready_weight, ready_squares, ready_scaled, ready_stride, rows, num_rows,
+                tile, NUM_OUT, BLOCK_O,
             )  # fmt: skip
 
 
@@ -89,7 +91,7 @@ def skinny_kernel(
 class Rms:
     """The half of an RMS norm that a product does itself: its rows come times the norm's weight, it divides by rms."""
 
-    squares: Tensor  # fp32 [T, P]: sums of squares of parts of each row, without the weight
+    squares: Tensor  # fp32 [P, T]: sums of squares of parts of each row, without the weight
     eps: float
 
 
@@ -98,7 +100,7 @@ class Ready:
     """What a product leaves for the norm that follows."""
 
     weight: Tensor  # [O] of that norm
-    squares: Tensor  # fp32 [T, O / plan.block_out], filled: each row's sums of squares by tile
+    squares: Tensor  # fp32 [O / plan.block_out, T], filled: each row's sums of squares by tile
     scaled: Tensor  # [T, O], filled: the rows times the weight
 
 
@@ -125,7 +127,7 @@ def skinny_linear(
     plan = plan or default_plan(w_OD.shape[0] // (2 if gated else 1), w_OD.shape[1])
     num_rows, num_in = x_TD.shape
     num_out = w_OD.shape[0] // 2 if gated else w_OD.shape[0]
-    assert_rows(x_TD, w_OD, residual, *(() if ready is None else (ready.squares, ready.scaled)))
+    assert_rows(x_TD, w_OD, residual, ready and ready.scaled)
     assert w_OD.shape[1] == num_in, "the weight takes rows of this width"
     if out is None:
         out = empty_like_rows(x_TD, num_rows, num_out)
@@ -137,10 +139,11 @@ def skinny_linear(
         launch(
             skinny_kernel, (-(-count // tile.rows), tiles * plan.split),
             x_TD[first:], w_OD, weight_tiles(w_OD, plan), out[first:], space.partials, space.counts, bias,
-            rms and rms.squares[first:], None if residual is None else residual[first:], ready and ready.weight,
-            ready and ready.squares[first:], ready and ready.scaled[first:], count, rms.eps if rms else 0.0,
+            rms and rms.squares[:, first:], None if residual is None else residual[first:], ready and ready.weight,
+            ready and ready.squares[:, first:], ready and ready.scaled[first:], count,
+            rms.squares.stride(0) if rms else 0, ready.squares.stride(0) if ready else 0, rms.eps if rms else 0.0,
             NUM_OUT=num_out, NUM_IN=num_in, BLOCK_T=tile.rows, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
-            SPLIT=plan.split, NUM_SQUARES=rms.squares.shape[1] if rms else 0, GATED=gated, TMA=plan.tma,
+            SPLIT=plan.split, NUM_SQUARES=rms.squares.shape[0] if rms else 0, GATED=gated, TMA=plan.tma,
             PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
         )  # fmt: skip
     return out

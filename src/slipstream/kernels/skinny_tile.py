@@ -20,6 +20,7 @@ def row_scales(
     squares: "Any",
     rows: "Any",
     num_rows: "Any",
+    stride: "Any",
     eps: "Any",
     NUM_IN: tl.constexpr,
     BLOCK_T: tl.constexpr,
@@ -28,13 +29,13 @@ def row_scales(
     """1 / rms of each row [T], from the sums of squares of its parts; ones without a norm."""
     scales = tl.full((BLOCK_T,), 1.0, tl.float32)
     if NUM_SQUARES > 0:
-        real, at = rows < num_rows, squares + rows * NUM_SQUARES
+        real, at = rows < num_rows, squares + rows
         even = tl.zeros((BLOCK_T,), tl.float32)
         odd = tl.zeros((BLOCK_T,), tl.float32)
         for part in tl.static_range(0, NUM_SQUARES, 2):  # one order of adding, whatever the tile
-            even += tl.load(at + part, mask=real, other=0.0)
+            even += tl.load(at + part * stride, mask=real, other=0.0)
             if part + 1 < NUM_SQUARES:
-                odd += tl.load(at + part + 1, mask=real, other=0.0)
+                odd += tl.load(at + (part + 1) * stride, mask=real, other=0.0)
         scales = 1.0 / tl.sqrt((even + odd) / NUM_IN + eps)
     return scales
 
@@ -130,6 +131,7 @@ def store_rows(
     ready_weight: "Any",
     ready_squares: "Any",
     ready_scaled: "Any",
+    ready_stride: "Any",
     rows: "Any",
     num_rows: "Any",
     tile: "Any",
@@ -148,8 +150,8 @@ def store_rows(
         rounded = (before.to(tl.float32) + rounded.to(tl.float32)).to(out.dtype.element_ty)
         if ready_weight is not None:
             wide = tl.where(used, rounded.to(tl.float32), 0.0)
-            num_tiles: tl.constexpr = (NUM_OUT + BLOCK_O - 1) // BLOCK_O
-            tl.store(ready_squares + rows * num_tiles + tile, tl.sum(wide * wide, axis=0), mask=rows < num_rows)
+            at_tile = ready_squares + tile * ready_stride + rows
+            tl.store(at_tile, tl.sum(wide * wide, axis=0), mask=rows < num_rows)
             weight = tl.load(ready_weight + outs, outs < NUM_OUT, 0.0).to(tl.float32)[:, None]
             tl.store(ready_scaled + at, (wide * weight).to(out.dtype.element_ty), mask=used)
     tl.store(out + at, rounded, mask=used)

@@ -51,13 +51,13 @@ def test_norm_residual_and_sums_of_squares_are_fused(plan: Plan, space: Workspac
     x, w, weight, residual = random(5, 192), random(100, 192), random(192), random(5, 100)
     _, sums, scaled = add_squares(x, weight)
     after, poison = random(100), float("nan")
-    squares = torch.full((5, -(-100 // plan.block_out)), poison, device=DEVICE)
+    squares = torch.full((-(-100 // plan.block_out), 5), poison, device=DEVICE)
     ready = Ready(weight=after, squares=squares, scaled=torch.full_like(residual, poison))
     rms = Rms(squares=sums, eps=EPS)
     found = skinny_linear(scaled, w, space=space, plan=plan, rms=rms, residual=residual, ready=ready)
     wanted = linear_twin(x, w, norm=(weight, EPS), residual=residual)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(squares, squares_twin(wanted, plan.block_out), rtol=1e-3, atol=1e-2)
+    torch.testing.assert_close(squares.T, squares_twin(wanted, plan.block_out), rtol=1e-3, atol=1e-2)
     torch.testing.assert_close(ready.scaled, wanted * after, rtol=1e-3, atol=1e-2)
 
 
