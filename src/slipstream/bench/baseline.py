@@ -46,6 +46,7 @@ def settings_of(
         "tp": tp,
         **engine,
         "graphs": config.graphs and device.type == "cuda",
+        "run_ahead": config.run_ahead and config.graphs and device.type == "cuda",
         "all_reduce": ", ".join(f"{num_bytes}:{way}" for num_bytes, way, _ in ways),
         "nccl": nccl_settings(os.environ) if tp > 1 and device.type == "cuda" else "",
         "slipstream": slipstream.__version__,

@@ -23,6 +23,7 @@ _SETTINGS = {
     "overlap": "whether the host's work on a cycle runs beside the next one",
     "device": "kind of device that the ranks run on",
     "graphs": "whether cycles are replayed as captured CUDA graphs where a batch allows it",
+    "run_ahead": "whether the next captured cycle is launched before the host has read the last one's tokens",
     "all_reduce": "the way that all-reduces of each message size take, as bytes:way; none on one rank",
     "nccl": "NCCL's version and every NCCL_* variable that was set",
     "settings": "what must be equal for two times to be compared",

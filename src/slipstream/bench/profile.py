@@ -99,10 +99,14 @@ class ProfilePlan:
         return self.context + (WARM_UP + self.cycles + 2) * (deepest + 1) + 1
 
     def config(self, case: Case) -> EngineConfig:
-        """An engine whose acceptance is decreed."""
+        """An engine whose acceptance is decreed, and whose cycles do not overlap the host's work."""
         decreed = accept_length(case.steps, self.acceptance) if case.steps else None
         return EngineConfig(
-            speculation=case.shape, max_len=self.longest, synthetic_accept_length=decreed, graphs=self.graphs
+            speculation=case.shape,
+            max_len=self.longest,
+            synthetic_accept_length=decreed,
+            graphs=self.graphs,
+            run_ahead=False,
         )
 
 

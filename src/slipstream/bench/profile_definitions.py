@@ -51,7 +51,8 @@ _STAGES = {
     "stage_floor_ms": "bytes over read_tb_per_s: the stage cannot be shorter",
     "stage_share_of_floor": "stage_floor_ms over stage_ms: 1 is as fast as the memory allows",
     "stage_sum_ms": "all stages together, unexplained left out",
-    "wall_ms": "mean wall time of the typical cycles, the middle half",
+    "wall_ms": "mean wall time of the typical cycles, the middle half; profiled cycles do not overlap the host's work."
+    " In serving captured ones do, and the host's part is hidden unless it is the longer one",
     "unexplained_share": "(wall_ms - stage_sum_ms) / wall_ms",
     "bare_cycle_ms": "median cycle of the same shape without any marks; null where delays are injected",
     "marks_overhead": "wall_ms / bare_cycle_ms - 1: what measuring costs, and noise",

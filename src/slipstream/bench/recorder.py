@@ -67,7 +67,7 @@ class Recorder:
         self._num_steps, self._began_calls = 0, []
         self._handles: list[RemovableHandle] = []
         self._watched: list[tuple[Decoder | Eagle3Draft, Products]] = []
-        self._engine_s = self._entered_s = self._left_s = time.perf_counter()
+        self._engine_s = self._entered_s = time.perf_counter()
         self._end: Moment | None = None
 
     # ------------------------------------------------------------------ what the rank tells
@@ -111,8 +111,6 @@ class Recorder:
             held = {draft.fc: delays.extend, draft.head: delays.draft}
             before = {layer: partial(self._brake.hold, ms) for layer, ms in held.items()}
             self._watch(draft, WatchedProducts(inner=draft.products, before=before))
-        if worker.graphed is not None:
-            worker.graphed.may_run_ahead = False  # a cycle's own work, and the host's beside it
 
     def detach(self) -> None:
         """Take the hooks away."""
@@ -141,7 +139,6 @@ class Recorder:
         self._end, self._active = self._now(), False
         if isinstance(self._end, torch.cuda.Event):
             self._end.synchronize()  # sync: the device has nothing left to do but this event
-        self._left_s = self._end if isinstance(self._end, float) else time.perf_counter()
 
     def left(self) -> CycleTimes | None:
         """The times of the cycle whose step has just returned; None where it captured a graph."""
@@ -194,10 +191,9 @@ class Recorder:
         ]
         assert self._end is not None, "end comes before left"
         end_ms = shift_ms + _ms_between(first, self._end)
-        after_ms = max(end_ms, (self._left_s - began_s) * 1e3)
         wall_ms = (ended_s - began_s) * 1e3
         on_device = spans_between([(HOST, 0.0), *points], end_ms)
-        spans = (*on_device, *spans_between([(HOST, after_ms)], max(after_ms, wall_ms)))
+        spans = (*on_device, *spans_between([(HOST, end_ms)], max(end_ms, wall_ms)))  # from the device's end on
         calls = tuple(
             self._call(each, on_device, first, shift_ms) for each in (*self._live.calls, *self._replayed.calls)
         )

@@ -77,7 +77,7 @@ def _profiled(opened: Opened, plan: ProfilePlan) -> Profiled:
 def _about(opened: Opened, plan: ProfilePlan, ranks: int, delay_us: float) -> dict[str, Any]:
     """What was run, without what it gave."""
     device = opened.executor.rank.device
-    captured = device.type == "cuda" and plan.graphs and plan.shape.is_chain
+    captured = device.type == "cuda" and plan.graphs
     return {
         "bench": "profile",
         **opened.names,

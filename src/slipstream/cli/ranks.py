@@ -82,7 +82,7 @@ def shares_table(shares: Sequence[Any]) -> Table:
 def shares_rows(shares: Sequence[Any]) -> list[dict[str, Any]]:
     """The same under its names, for JSON."""
     names = ("rank", "host", "device", "target_bytes", "draft_bytes", "kv_bytes", "draft_group", "shares_embedding")
-    names += ("all_reduce", "reruns")
+    names += ("all_reduce", "reruns", "graphs")
     return [{**{name: getattr(share, name) for name in names}, "shards": dict(share.shards)} for share in shares]
 
 

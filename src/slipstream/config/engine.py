@@ -22,6 +22,7 @@ class EngineConfig:
     draft_max_len: int | None = None  # tokens of context beyond which nothing is drafted; None = the target's context
     feature_ring: int = 32  # emitted positions that may wait for the draft's extend
     graphs: bool = True  # on CUDA, replay captured cycles where a batch allows it
+    run_ahead: bool = True  # launch the next captured cycle before the host has read what this one left
     synthetic_accept_length: float | None = None  # decree the accept length, to time cycles; None = accept what is so
 
     def __post_init__(self) -> None:

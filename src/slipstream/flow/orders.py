@@ -92,3 +92,4 @@ class RankShare:
     shares_embedding: bool  # whether the draft's embedding is the target's
     all_reduce: tuple[tuple[int, str, float], ...] = ()  # message bytes, the way it takes, microseconds measured
     reruns: int = 0  # cycles run twice because the ranks' trees differed
+    graphs: tuple[tuple[str, float, int], ...] = ()  # captured shapes: seconds that it took, bytes that it added

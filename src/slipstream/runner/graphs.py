@@ -7,6 +7,7 @@ the delay that the wire had: drop the graphs when it changes.
 Shape letters: S places, N rows of the tree, D depth + 1, F feature width.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,11 +27,12 @@ from slipstream.runner.cycle import Cycle, run_of
 from slipstream.runner.flight import Flight, Landing
 from slipstream.runner.inputs import Resident, tree_keys
 from slipstream.runner.segment import Segment
-from slipstream.runner.statics import CycleShape, Statics, shape_of
+from slipstream.runner.statics import Capture, CycleShape, Statics, shape_of
 from slipstream.runner.waiting import WaitingRoom, shorten
 from slipstream.verify.accept import Accepted
 
 MOST_KEYS = 16_384  # without our kernels longer contexts run uncaptured, which reads no padding
+MOST_SHAPES = 64  # captured at a time: they share their working memory, but each has tensors and graphs of its own
 KERNEL_GROWTH = 4  # kernels skip the keys that a request does not have: few captures do
 
 
@@ -52,6 +54,8 @@ class GraphedCycle:
         self.cycle, self.capture, self._extend_rows = cycle, capture, steps + 1
         self._captured: dict[CycleShape, Captured] = {}
         self._memory = torch.cuda.graph_pool_handle() if capture else None
+        self.captures: list[Capture] = []  # in the order in which they were made
+        self.most_shapes = MOST_SHAPES
         self.ahead: Flight | None = None  # the next cycle, launched before the last one's outcome was read
         self.may_run_ahead = True
         self.room: WaitingRoom | None = None
@@ -116,10 +120,29 @@ class GraphedCycle:
         """Load a batch and launch its cycle."""
         shape = self._shape(batch)
         waiting = self._seat(residents, shape.steps)
-        if shape not in self._captured:
-            self._captured[shape] = self._prepare(shape)
+        fresh, began_s, held = shape not in self._captured, time.perf_counter(), self._reserved()
+        if fresh:
+            self._make_room()
+        self._captured[shape] = (
+            self._prepare(shape) if fresh else self._captured.pop(shape)
+        )  # the last used stands last
         self._captured[shape].statics.load(batch.rows, residents, waiting)
-        return self._fly(shape, residents)
+        flight = self._fly(shape, residents)
+        if fresh:
+            seconds = time.perf_counter() - began_s
+            self.captures.append(Capture(shape=shape, seconds=seconds, num_bytes=self._reserved() - held))
+        return flight
+
+    def _make_room(self) -> None:
+        """Forget the shape that ran longest ago, where as many are captured as may be."""
+        if len(self._captured) >= self.most_shapes:
+            if self.capture:
+                torch.cuda.synchronize()  # sync: its last replay has ended, before a rare capture
+            del self._captured[next(iter(self._captured))]
+
+    def _reserved(self) -> int:
+        """Bytes that the device's allocator holds."""
+        return torch.cuda.memory_reserved(self.cycle.pool.device) if self.capture else 0
 
     def _fly(self, shape: CycleShape, residents: Sequence[Resident]) -> Flight:
         """Launch the cycle whose fields are loaded."""

@@ -141,6 +141,7 @@ class Rank:
             shares_embedding=_one_table(draft, self._target),
             all_reduce=_paths(self.world),
             reruns=0 if worker is None else worker.cycle.reruns,
+            graphs=() if worker is None else worker.captures(),
         )
 
     def close(self) -> None:

@@ -44,6 +44,24 @@ class CycleShape:
         """Rows a request, root included."""
         return self.speculation.num_rows
 
+    def __str__(self) -> str:
+        shape = self.speculation
+        how = "filtered" if self.filtered else "sampled" if self.sampled else "greedy"
+        return f"{self.num_places} x {shape.steps}x{shape.topk}x{shape.draft_tokens}, {self.num_keys} keys, {how}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """What it took to capture a shape: its first cycle included, and memory beyond what was held before."""
+
+    shape: CycleShape
+    seconds: float
+    num_bytes: int
+
+    def told(self) -> tuple[str, float, int]:
+        """The same in plain values."""
+        return str(self.shape), self.seconds, self.num_bytes
+
 
 def shape_of(batch: Batch, *, growth: int = 2) -> CycleShape:
     """The smallest captured shape that holds a batch: places in powers of two, blocks of keys in powers of growth."""

@@ -85,12 +85,17 @@ class Worker:
         self.graphed: GraphedCycle | None = None
         if config.graphs and self.pool.device.type == "cuda":
             self.graphed = GraphedCycle(self.cycle, max_batch=config.max_batch, steps=config.speculation.steps)
+            self.graphed.may_run_ahead = config.run_ahead
         self._residents: dict[RequestId, Resident] = {}
 
     @property
     def has_draft(self) -> bool:
         """Whether this rank holds a share of a draft."""
         return self.drafter is not None
+
+    def captures(self) -> tuple[tuple[str, float, int], ...]:
+        """Captured shapes, with the seconds and bytes that each took."""
+        return () if self.graphed is None else tuple(each.told() for each in self.graphed.captures)
 
     def check(self, shape: Speculation) -> None:
         """Refuse a cycle that this worker's draft cannot grow.

@@ -102,6 +102,7 @@ def describe(llm: LLM) -> dict[str, Any]:
                 "draft_group": share.draft_group,
                 "shares_embedding": share.shares_embedding,
                 "shards": {name: list(shape) for name, shape in share.shards},
+                "graphs": [{"shape": name, "seconds": s, "bytes": size} for name, s, size in share.graphs],
             }
             for share in llm.shares()
         ],

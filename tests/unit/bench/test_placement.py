@@ -94,7 +94,7 @@ def test_a_sweep_over_two_ranks_counts_and_times_every_point(
 ) -> None:
     file = tmp_path / "points.jsonl"
     arguments = ["bench", "placement", "--device", "cpu", "--shape", "tiny", "--tp", "2", "--steps", "0,2"]
-    arguments += ["--inject-us", "0,200", "--batch", "1", "--cycles", "2", "--rounds", "1", "--json", str(file)]
+    arguments += ["--inject-us", "0,200", "--batch", "1", "--cycles", "2", "--rounds", "1", "--out", str(file)]
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code in (None, 0)

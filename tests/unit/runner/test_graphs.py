@@ -191,3 +191,16 @@ def test_nothing_keeps_a_dropped_cycle_alive() -> None:
         assert gone() is None
     finally:
         gc.enable()
+
+
+def test_what_was_captured_is_told_and_the_shape_that_ran_longest_ago_makes_room() -> None:
+    engine = static(tiny_engine(speculation(3)))
+    graphed = engine.executor.graphed
+    graphed.most_shapes = 2
+    expected = run_in_turns(tiny_engine(speculation(3)), (3, 2, 3, 1, 2))
+    assert run_in_turns(engine, (3, 2, 3, 1, 2)) == expected
+    assert len(graphed._captured) == 2
+    told = [str(each.shape) for each in graphed.captures]
+    assert told[0] == "4 x 3x1x3, 128 keys, greedy"
+    assert len(told) > len(set(told)), "one came back after it had made room"
+    assert all(each.seconds > 0 for each in graphed.captures)
