@@ -4,7 +4,7 @@ The host copies a cycle's outcome into pinned memory behind it in the stream, so
 read.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -46,6 +46,7 @@ class Flight:
     shape: CycleShape
     statics: Statics
     residents: tuple[Resident, ...]  # by place
+    limits: Mapping[int, int]  # by id of a resident: how deep its last cycle might accept, so this one does not deeper
     place: Tensor
     landed: torch.cuda.Event | None
 
@@ -57,6 +58,9 @@ class Flight:
 
     def serves(self, batch: Batch, residents: Sequence[Resident]) -> bool:
         """Whether this cycle, launched ahead, is what a batch asks for: no newcomer, and no deeper or other draft."""
-        known, wanted, mine = {id(each) for each in self.residents}, batch.speculation, self.shape.speculation
+        wanted, mine = batch.speculation, self.shape.speculation
         alike = wanted == mine or (wanted.is_chain and mine.is_chain and 0 < wanted.steps <= mine.steps)
-        return alike and all(id(each) in known for each in residents)
+        return alike and all(
+            row.depth_limit == min(self.limits.get(id(each), -1), max(row.room - 1, 0))
+            for row, each in zip(batch.rows, residents, strict=True)
+        )

@@ -8,7 +8,7 @@ Shape letters: S places, N rows of the tree, D depth + 1, F feature width.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -105,9 +105,9 @@ class GraphedCycle:
             self._undo(flight)
             flight = self._launch(batch, residents)
         if self._foresees(batch, residents, flight):
-            flight.statics.load_pages(residents)
+            flight.statics.load_pages(flight.residents)
             flight.statics.advance()
-            self.ahead = self._fly(flight.shape, residents)
+            self.ahead = self._fly(flight.shape, flight.residents, limits_of(batch, residents))
         outcome = flight.outcome()
         if any(count == 0 for count, *_ in outcome):  # the ranks disagreed: once more, with rank 0's chain
             assert self.ahead is None, "cycles whose ranks compare what they verify run one by one"
@@ -123,11 +123,9 @@ class GraphedCycle:
         fresh, began_s, held = shape not in self._captured, time.perf_counter(), self._reserved()
         if fresh:
             self._make_room()
-        self._captured[shape] = (
-            self._prepare(shape) if fresh else self._captured.pop(shape)
-        )  # the last used stands last
+        self._captured[shape] = self._prepare(shape) if fresh else self._captured.pop(shape)  # last used, last
         self._captured[shape].statics.load(batch.rows, residents, waiting)
-        flight = self._fly(shape, residents)
+        flight = self._fly(shape, residents, limits_of(batch, residents))
         if fresh:
             seconds = time.perf_counter() - began_s
             self.captures.append(Capture(shape=shape, seconds=seconds, num_bytes=self._reserved() - held))
@@ -144,7 +142,7 @@ class GraphedCycle:
         """Bytes that the device's allocator holds."""
         return torch.cuda.memory_reserved(self.cycle.pool.device) if self.capture else 0
 
-    def _fly(self, shape: CycleShape, residents: Sequence[Resident]) -> Flight:
+    def _fly(self, shape: CycleShape, residents: Sequence[Resident], limits: Mapping[int, int]) -> Flight:
         """Launch the cycle whose fields are loaded."""
         captured, marks = self._captured[shape], self.cycle.stamps
         if shape.steps:
@@ -153,14 +151,15 @@ class GraphedCycle:
         marks.mark(Stage.VERIFY)
         captured.verify.run(lambda: self._verify(captured.statics))
         marks.mark(Stage.ACCEPT)
-        return Flight(shape, captured.statics, tuple(residents), *captured.landing.send())
+        return Flight(shape, captured.statics, tuple(residents), limits, *captured.landing.send())
 
     def _again(self, flight: Flight) -> Flight:
         """Verify a cycle once more with rank 0's tree; its fields stand where they stood, since nothing counted."""
         captured = self._captured[flight.shape]
         self._hand_round(flight.statics)
         captured.verify.run(lambda: self._verify(flight.statics))
-        return Flight(flight.shape, flight.statics, flight.residents, *captured.landing.send())
+        place, landed = captured.landing.send()
+        return replace(flight, place=place, landed=landed)
 
     def _foresees(self, batch: Batch, residents: Sequence[Resident], flight: Flight) -> bool:
         """Whether the next cycle's shape and entries are known before this one's outcome is."""
@@ -293,3 +292,8 @@ class GraphedCycle:
                 self.room.counts[place] = count if flight.shape.steps else self.room.counts[place] + 1
             runs.append(run_of(row, tokens[:count], depths))
         return tuple(runs)
+
+
+def limits_of(batch: Batch, residents: Sequence[Resident]) -> dict[int, int]:
+    """How deep each request may accept."""
+    return {id(each): row.depth_limit for row, each in zip(batch.rows, residents, strict=True)}

@@ -14,6 +14,7 @@ from slipstream.flow.batch import Batch, Row
 from slipstream.flow.output import Answer
 from slipstream.flow.request import Request
 from slipstream.kernels.reference import KEY_BLOCK
+from slipstream.runner.flight import Flight
 from slipstream.runner.graphs import GraphedCycle
 from slipstream.runner.statics import shape_of
 from tests.tiny_engine import TINY, NoStops, run_all, some_prompts, tiny_draft, tiny_engine, tiny_target
@@ -204,3 +205,23 @@ def test_what_was_captured_is_told_and_the_shape_that_ran_longest_ago_makes_room
     assert told[0] == "4 x 3x1x3, 128 keys, greedy"
     assert len(told) > len(set(told)), "one came back after it had made room"
     assert all(each.seconds > 0 for each in graphed.captures)
+
+
+@pytest.mark.parametrize(("steps", "with_draft"), [(3, True), (0, False)])
+def test_cycles_are_launched_before_the_last_one_is_read(
+    steps: int, with_draft: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two requests of 60 tokens, then one of them alone: a batch is loaded where it changes, or needs more keys."""
+    engine, loaded, read = tiny_engine(speculation(steps)), [], []
+    if not with_draft:  # plain cycles beside a draft keep what waits for it, and are launched one by one
+        cycle = engine.executor.cycle
+        cycle.drafter, cycle.seat = None, replace(cycle.seat, drafts=False)
+    graphed = static(engine).executor.graphed
+    launch, outcome = graphed._launch, Flight.outcome
+    monkeypatch.setattr(graphed, "_launch", lambda *given: loaded.append(graphed.ahead) or launch(*given))
+    monkeypatch.setattr(Flight, "outcome", lambda flight: read.append(graphed.ahead is not None) or outcome(flight))
+    answers = run_all(engine, PROMPTS[:2], SamplingParams(max_tokens=60))
+    assert sum(read) > 0.8 * len(read)
+    assert len(loaded) < 0.2 * len(read)
+    expected = run_all(tiny_engine(speculation(steps)), PROMPTS[:2], SamplingParams(max_tokens=60))
+    assert [each.tokens for each in answers] == [each.tokens for each in expected]
