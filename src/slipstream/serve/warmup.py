@@ -1,7 +1,7 @@
 """Answer a few made-up requests before anyone waits: kernels load, cycles are captured, and R is known.
 
-Each batch size that a cycle is captured for is run plainly and with the full shape; on a CPU, where nothing is
-captured, one request alone.
+Each batch size that a cycle is captured for is run plainly and with the full shape, greedily and drawn; on a CPU, where
+nothing is captured, one greedy request alone.
 """
 
 from slipstream.cache.table import CacheStatistics
@@ -23,20 +23,21 @@ FIRST_ID = -1  # made-up requests count down, so that no user's has the same
 def warm_up(llm: LLM, wire: EngineWire) -> None:
     """Run every size, then forget what was counted, but for what cycles cost."""
     engine = llm.engine
-    sizes = [1]
+    sizes, temperatures = [1], (0.0, 1.0) if llm.device.type == "cuda" else (0.0,)
     while llm.device.type == "cuda" and sizes[-1] < engine.config.max_batch:
         sizes.append(min(2 * sizes[-1], engine.config.max_batch))
     for done, size in enumerate(sizes):
         wire.send(Loading(stage=f"warming up: batch {size} ({done + 1} of {len(sizes)})"))
         for steps in dict.fromkeys((PLAIN.steps, engine.speculation.steps)):
-            run(engine, size, steps)
+            for temperature in temperatures:
+                run(engine, size, steps, temperature)
     forget(engine)
 
 
-def run(engine: Engine, size: int, steps: int) -> None:
+def run(engine: Engine, size: int, steps: int, temperature: float) -> None:
     """Answer so many requests together for a few cycles."""
     most = engine.config.max_len - 1
-    params = SamplingParams(max_tokens=min(NUM_CYCLES * (steps + 1) + 1, most))
+    params = SamplingParams(max_tokens=min(NUM_CYCLES * (steps + 1) + 1, most), temperature=temperature)
     for place in range(size):
         request = Request(id=FIRST_ID - place, prompt=(place % 2,), params=params, seed=0, steps=steps)
         engine.add(request, Ending(stop_ids=(), matcher=NoText()))
