@@ -79,6 +79,11 @@ class SamplingParams:
         return bool(self.penalised or self.bias or self.bad_words or self.bad_word_ids or self.min_tokens)
 
     @property
+    def filtered(self) -> bool:
+        """Whether a draw cuts its distribution: top-k, top-p or min-p."""
+        return not self.greedy and bool(self.top_k or self.top_p < 1 or self.min_p)
+
+    @property
     def as_scored(self) -> bool:
         """Whether a token drawn from the model's own scores is all that is asked for."""
         return not self.processed and self.logprobs is None and self.grammar is None

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from slipstream.attention.interface import Attend
+from slipstream.attention.sequence import NO_ADDRESS
 from slipstream.attention.static import static_attend
 from slipstream.draft.drafter import Drafter, Opening
 from slipstream.kernels.keys import Keys
-
-NOWHERE = -1  # the address of a spare row
 
 
 def static_extend(
@@ -32,7 +31,7 @@ def static_extend(
 
 
 def _waiting_rows(roots_S: Tensor, waiting_S: Tensor, num_rows: int, *, pdl: bool | None) -> tuple[Tensor, Tensor]:
-    """Addresses of the rows, NOWHERE for spare ones, and which is each request's last."""
+    """Addresses of the rows, NO_ADDRESS for spare ones, and which is each request's last."""
     if pdl is not None:
         from slipstream.kernels.places import waiting_rows  # noqa: PLC0415 - needs triton
 
@@ -40,7 +39,7 @@ def _waiting_rows(roots_S: Tensor, waiting_S: Tensor, num_rows: int, *, pdl: boo
     rows_W = torch.arange(num_rows, device=roots_S.device)
     addresses_SW = (roots_S - waiting_S + 1)[:, None] + rows_W  # the draft's entry of a position stands one further
     first_S = torch.arange(len(roots_S), device=roots_S.device) * num_rows
-    return addresses_SW.masked_fill(rows_W >= waiting_S[:, None], NOWHERE), first_S + waiting_S - 1
+    return addresses_SW.masked_fill(rows_W >= waiting_S[:, None], NO_ADDRESS), first_S + waiting_S - 1
 
 
 def step_attend(drafter: Drafter, keys: Keys, roots_S: Tensor, step: int) -> Attend:

@@ -15,11 +15,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from slipstream.attention.sequence import NO_ADDRESS
 from slipstream.attention.static import static_attend
 from slipstream.attention.tree import chain
 from slipstream.config.speculation import MAX_STEPS
 from slipstream.draft.placement import hand_round
-from slipstream.draft.static import NOWHERE, level_attend, static_extend, step_attend
+from slipstream.draft.static import level_attend, static_extend, step_attend
 from slipstream.flow.batch import Batch, bucket
 from slipstream.flow.output import Run
 from slipstream.parallel.stamps import Stage
@@ -171,7 +172,7 @@ class GraphedCycle:
         rows = tuple(replace(row, root_position=row.root_position + shape.steps + 1) for row in batch.rows)
         if self._shape(replace(batch, rows=rows)) != shape:
             return False
-        beyond = 1 + max(shape.steps, shape.speculation.num_tail_entries)
+        beyond = 1 + shape.speculation.num_tail_entries
         return all(
             row.root_position + beyond <= len(resident.run.slots) for row, resident in zip(rows, residents, strict=True)
         )
@@ -244,27 +245,26 @@ class GraphedCycle:
         verified = cycle.look(tree, attend, statics.sampling(), check=check)
         accepted = cycle.walk(tree, verified, statics.limits_S, statics.seeds_S, statics.positions_S)
         statics.outcome.copy_(torch.cat((accepted.counts_S[:, None], accepted.tokens_SD, tree.depths_SN), dim=1))
-        addresses_SD = roots_S[:, None] + torch.arange(tree.max_depth + 1, device=statics.device)
         if not tree.is_chain:
-            self._settle(statics, accepted, addresses_SD)
+            self._settle(statics, accepted)
         if self.room is not None and verified.features_TF is not None:
             features_SDF = verified.features_TF.view(*tree.tokens_SN.shape, -1)
             if not tree.is_chain:
                 features_SDF = features_SDF.take_along_dim(accepted.rows_SD[..., None], dim=1)
             self._keep(self.room, statics, accepted.tokens_SD, features_SDF)
             if cycle.page_features is not None:
-                cycle.page_features.keep_rows(statics.keys(addresses_SD), features_SDF, pdl=cycle.pool.pdl)
+                cycle.page_features.keep_rows(statics.keys(roots_S[:, None]), roots_S, features_SDF, pdl=cycle.pool.pdl)
         statics.foresee(accepted, pdl=cycle.pool.pdl)
 
-    def _settle(self, statics: Statics, accepted: Accepted, addresses_SD: Tensor) -> None:
+    def _settle(self, statics: Statics, accepted: Accepted) -> None:
         """Move the accepted path's entries to the addresses of their positions; what is not accepted moves nowhere."""
-        keys = statics.keys(addresses_SD)
-        depths_D = torch.arange(addresses_SD.shape[1], device=statics.device)
-        moved_SD = (depths_D > 0) & (depths_D < accepted.counts_S[:, None])
-        sources_SD = (statics.positions_S[:, None] + accepted.rows_SD).masked_fill(~moved_SD, NOWHERE)
-        self.cycle.pool.move(
-            keys.slots_at(sources_SD).flatten(), keys.slots_at(addresses_SD.masked_fill(~moved_SD, NOWHERE)).flatten()
+        root_S1 = statics.positions_S[:, None]
+        keys, depths_D = statics.keys(root_S1), torch.arange(accepted.rows_SD.shape[1], device=statics.device)
+        stays_SD = (depths_D == 0) | (depths_D >= accepted.counts_S[:, None])
+        sources_SD, targets_SD = (
+            (root_S1 + rows).masked_fill(stays_SD, NO_ADDRESS) for rows in (accepted.rows_SD, depths_D)
         )
+        self.cycle.pool.move(keys.slots_at(sources_SD).flatten(), keys.slots_at(targets_SD).flatten())
 
     def _keep(self, room: WaitingRoom, statics: Statics, tokens_SD: Tensor, features_SDF: Tensor) -> None:
         """After a draft its path is all that waits; a plain step adds one to those that did."""

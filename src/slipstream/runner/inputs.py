@@ -63,14 +63,13 @@ def verify_attend(
     if tree.is_chain:
         return attend_spans(pool, runs, [(root, root + tree.num_rows) for root in positions])
     root_S1 = torch.tensor(positions, device=pool.device)[:, None]
-    paths_SND = tree.paths()
     return attend_trees(
         pool,
         runs,
         committed=positions,
         addresses_SR=root_S1 + torch.arange(tree.num_rows, device=pool.device),
         positions_SR=root_S1 + tree.depths_SN,
-        paths_SRP=torch.where(paths_SND == NO_ROW, NO_ADDRESS, paths_SND + root_S1[..., None]),
+        paths_SRP=path_addresses(tree, root_S1),
     )
 
 
@@ -86,13 +85,18 @@ def tree_keys(keys: Keys, roots_S: Tensor, tree: TokenTree) -> Keys:
     keys = replace(keys, newest=root_S1 + tree.depths_SN)
     if tree.is_chain:
         return keys
-    paths_SND = tree.paths()
     return replace(
         keys,
         committed=roots_S,
-        paths=torch.where(paths_SND == NO_ROW, NO_ADDRESS, paths_SND + root_S1[..., None]),
+        paths=path_addresses(tree, root_S1),
         writes=root_S1 + torch.arange(tree.num_rows, device=roots_S.device),
     )
+
+
+def path_addresses(tree: TokenTree, root_S1: Tensor) -> Tensor:
+    """Where the entries of each row's path stand, root first: [S, N, D], NO_ADDRESS beyond the row itself."""
+    paths_SND = tree.paths()
+    return torch.where(paths_SND == NO_ROW, NO_ADDRESS, paths_SND + root_S1[..., None])
 
 
 def settle_path(pool: KVPool, run: SlotRun, root: int, rows: Tensor) -> None:

@@ -29,22 +29,20 @@ class PageFeatures:
             ends = torch.arange(first, stop, self.page_size, device=features_TF.device)
             self.features_PF[run.slots[ends] // self.page_size] = features_TF[ends - start]
 
-    def keep_rows(self, keys: Keys, features_SDF: Tensor, *, pdl: bool | None) -> None:
+    def keep_rows(self, keys: Keys, roots_S: Tensor, features_SDF: Tensor, *, pdl: bool | None) -> None:
         """The same for all rows of a batch's paths, accepted or not, without a look at the device.
 
-        keys: whose `newest` are the rows' positions, each place's following each other. A row that is not accepted
-        stands where a later cycle's row will: its feature is written over before the position is committed. Rows that
-        end no page write the scratch page's, or nothing.
+        keys: whose pages the rows' positions root + d are on. A row that is not accepted stands where a later cycle's
+        row will: its feature is written over before the position is committed. Rows that end no page write the scratch
+        page's, or nothing.
         """
-        positions_SD = keys.newest
         if pdl is not None:
             from slipstream.kernels.places import keep_page_ends  # noqa: PLC0415 - needs triton
 
-            roots_S = positions_SD[:, 0].contiguous()
-            keep_page_ends(
-                features_SDF.contiguous(), roots_S, keys.pages, self.features_PF, page=self.page_size, pdl=pdl
-            )
+            features_SDF, page = features_SDF.contiguous(), self.page_size
+            keep_page_ends(features_SDF, roots_S, keys.pages, self.features_PF, page=page, pdl=pdl)
             return
+        positions_SD = roots_S[:, None] + torch.arange(features_SDF.shape[1], device=roots_S.device)
         inside_SD = positions_SD % self.page_size != self.page_size - 1
         pages_SD = keys.slots_at(positions_SD).masked_fill(inside_SD, SCRATCH_SLOT) // self.page_size
         self.features_PF.index_copy_(0, pages_SD.flatten(), features_SDF.flatten(0, 1))

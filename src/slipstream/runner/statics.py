@@ -66,17 +66,16 @@ class Capture:
 def shape_of(batch: Batch, *, growth: int = 2) -> CycleShape:
     """The smallest captured shape that holds a batch: places in powers of two, blocks of keys in powers of growth."""
     shape, params = batch.speculation, [row.params for row in batch.rows]
-    num_keys = max(row.root_position for row in batch.rows) + 1 + max(shape.steps, shape.num_tail_entries)
+    num_keys = max(row.root_position for row in batch.rows) + 1 + shape.num_tail_entries
     blocks = 1
     while blocks * KEY_BLOCK < num_keys:
         blocks *= growth
-    drawn = [each for each in params if not each.greedy]
     return CycleShape(
         num_places=bucket(len(batch.rows)),
         num_keys=blocks * KEY_BLOCK,
         speculation=shape,
-        sampled=bool(drawn),
-        filtered=any(each.top_k or each.top_p < 1 or each.min_p for each in drawn),
+        sampled=not all(each.greedy for each in params),
+        filtered=any(each.filtered for each in params),
     )
 
 

@@ -66,7 +66,7 @@ def sampling_rows(
         top_p_R=column([each.top_p for each in params], torch.float32),
         min_p_R=column([each.min_p for each in params], torch.float32),
         seeds_R=column(list(seeds), torch.int64),
-        filtered=any(each.top_k or each.top_p < 1 or each.min_p for each in params if not each.greedy),
+        filtered=any(each.filtered for each in params),
     )
 
 
