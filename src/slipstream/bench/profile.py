@@ -1,12 +1,15 @@
 """Split cycles into their parts: which shapes are timed, and in which order, so that a drift meets each of them.
 
-Everything runs through the engine's own cycles, so that graphs, ranks and collectives are those of serving. Cost is
-measured with decreed acceptance; real acceptance is measured elsewhere (profile_acceptance.py) and never mixed in.
+Everything runs through the engine's own cycles, so that graphs, ranks and collectives are those of serving. Recorded
+cycles run one by one, since the events of a captured graph are read before it is replayed. Where the engine launches
+cycles ahead, those that judge are timed as they are served as well, without a mark. Cost is measured with decreed
+acceptance; real acceptance is measured elsewhere (profile_acceptance.py) and never mixed in.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import median
 
 from slipstream.bench.delays import NO_DELAYS, Brake, Delays
@@ -25,6 +28,7 @@ from slipstream.flow.orders import PlaceDraft
 from slipstream.telemetry.clock import Clock
 
 FIT_STEPS = (1, 2, 3, 5)
+PLACE_STEPS = (FIT_STEPS[0], FIT_STEPS[-1])
 WARM_UP = 4  # cycles; a capture happens in the first
 
 
@@ -87,10 +91,21 @@ class ProfilePlan:
         """Every case once, plain ones first: they run without a draft."""
         return sorted({*self.curve().values(), *self.fits().values(), self.main, self.plain})
 
-    @property
-    def num_runs(self) -> int:
+    def runs_ahead(self, device: str) -> bool:
+        """Whether the engine launches such cycles ahead on a kind of device; a delay sits in recorded cycles alone."""
+        config = self.served_config(self.main)
+        return device == "cuda" and config.graphs and config.run_ahead and self.delays == NO_DELAYS
+
+    def served_cases(self, device: str) -> list[Case]:
+        """The cases that are timed as they are served, too: whose wall time judges; none where nothing runs ahead."""
+        return sorted({*self.fits().values(), self.main, self.plain}) if self.runs_ahead(device) else []
+
+    def num_runs(self, device: str) -> int:
         """How many runs of cycles there are, for a bar."""
-        return self.rounds * (len(self.cases()) + 2 * len(self.places) + 2)
+        served = self.served_cases(device)
+        places = len(PLACE_STEPS) * len(self.places) * (2 if served else 1)
+        watched, bare = device != "cpu", self.delays == NO_DELAYS
+        return self.rounds * (len(self.cases()) + len(served) + places + watched + bare)
 
     @property
     def longest(self) -> int:
@@ -98,16 +113,19 @@ class ProfilePlan:
         deepest = max(case.steps for case in self.cases())
         return self.context + (WARM_UP + self.cycles + 2) * (deepest + 1) + 1
 
-    def config(self, case: Case) -> EngineConfig:
-        """An engine whose acceptance is decreed, and whose cycles do not overlap the host's work."""
+    def served_config(self, case: Case) -> EngineConfig:
+        """An engine as it serves, but for its acceptance, which is decreed."""
         decreed = accept_length(case.steps, self.acceptance) if case.steps else None
         return EngineConfig(
             speculation=case.shape,
             max_len=self.longest,
             synthetic_accept_length=decreed,
             graphs=self.graphs,
-            run_ahead=False,
         )
+
+    def config(self, case: Case) -> EngineConfig:
+        """The same, its cycles run one by one."""
+        return replace(self.served_config(case), run_ahead=False)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -115,15 +133,32 @@ class Profiled:
     """Everything that was measured; cost only."""
 
     cycles: dict[Case, list[CycleTimes]] = field(default_factory=lambda: defaultdict(list))
+    served: dict[Case, list[float]] = field(default_factory=lambda: defaultdict(list))  # ms, launched ahead, unmarked
     watched: list[CycleTimes] = field(default_factory=list)  # of the main case, with its collectives
-    bare_ms: list[float] = field(default_factory=list)  # cycles of the main case that nobody recorded
+    bare_ms: list[float] = field(default_factory=list)  # cycles of the main case that nobody recorded, one by one
     placed: dict[Placement, dict[int, list[CycleTimes]]] = field(default_factory=lambda: defaultdict(dict))
+    placed_served: dict[Placement, dict[int, list[float]]] = field(default_factory=lambda: defaultdict(dict))  # ms
     counts: Mapping[str, Count] = field(default_factory=dict)
     read_bytes_per_s: float = 0.0
 
+    def judging_ms(self, case: Case) -> list[float]:
+        """Wall times of a case's cycles as they are served; the recorded ones' where nothing runs ahead."""
+        return self.served.get(case) or [each.wall_ms for each in self.cycles[case]]
+
     def cycle_ms(self, case: Case) -> float:
-        """Median wall time of a cycle."""
-        return median(each.wall_ms for each in self.cycles[case])
+        """Median wall time of a cycle that judges."""
+        return median(self.judging_ms(case))
+
+    def placed_ms(self, place: Placement, steps: int) -> float:
+        """The same under a placement."""
+        served = self.placed_served.get(place, {}).get(steps)
+        return median(served or [each.wall_ms for each in self.placed[place][steps]])
+
+
+def replayed_ms(seconds: Sequence[float], num_captures: Sequence[int]) -> list[float]:
+    """Milliseconds of the cycles that captured nothing; num_captures: before the first cycle and after each."""
+    captured = [before != after for before, after in pairwise(num_captures)]
+    return [each * 1e3 for each, held_up in zip(seconds, captured, strict=True) if not held_up]
 
 
 class Profiler:
@@ -138,6 +173,7 @@ class Profiler:
         self._recorder = Recorder(executor.rank.device, brake)
         self._recorded = RecordedExecutor(executor, self._recorder, brake)
         self._watch_all = executor.rank.device.type == "cpu"  # two readings of the clock; on a GPU, two events
+        self._served = plan.served_cases(executor.rank.device.type)
         self._found = Profiled()
 
     def run(self) -> Profiled:
@@ -148,16 +184,15 @@ class Profiler:
             plain = [case for case in plan.cases() if case.steps == 0]
             self._place(None)
             for case in plain:
-                found.cycles[case] += self._record(case)
+                self._time(case)
             for place in plan.places:
                 self._place(place)
-                for steps in FIT_STEPS[0], FIT_STEPS[-1]:
-                    case = case_of(speculation(steps), plan.batch)
-                    found.placed[place].setdefault(steps, []).extend(self._record(case))
+                for steps in PLACE_STEPS:
+                    self._time_placed(place, steps)
             self._place(plan.draft.placement)
             for case in plan.cases():
                 if case.steps:
-                    found.cycles[case] += self._record(case)
+                    self._time(case)
             self._main_runs()
         found.counts = self._counted()
         return found
@@ -168,10 +203,23 @@ class Profiler:
         found.read_bytes_per_s = memory_rates(self._bare.rank.device).read
         self._place(plan.draft.placement)
         for _ in range(plan.rounds):
-            found.cycles[plan.main] += self._record(plan.main)
+            self._time(plan.main)
             self._main_runs()
         found.counts = self._counted()
         return found
+
+    def _time(self, case: Case) -> None:
+        """Record cycles of a case, and, where its wall time judges, time others as they are served."""
+        self._found.cycles[case] += self._record(case)
+        if case in self._served:
+            self._found.served[case] += self._serve(case)
+
+    def _time_placed(self, place: Placement, steps: int) -> None:
+        """The same of a chain under a placement."""
+        case = case_of(speculation(steps), self.plan.batch)
+        self._found.placed[place].setdefault(steps, []).extend(self._record(case))
+        if self._served:
+            self._found.placed_served[place].setdefault(steps, []).extend(self._serve(case))
 
     def _main_runs(self) -> None:
         """The main case with its collectives watched, and, unless it is delayed, with nobody listening."""
@@ -182,14 +230,27 @@ class Profiler:
             found.watched += self._record(plan.main, watch=True)
         self._recorder.detach()
         if plan.delays == NO_DELAYS:
-            found.bare_ms += [seconds * 1e3 for seconds in self._bare_cycles(plan.main)]
+            found.bare_ms += self._unmarked(plan.config(plan.main), plan.main.batch)
+            self._on_run("cycles without marks")
 
-    def _bare_cycles(self, case: Case) -> Sequence[float]:
-        config, plan = self.plan.config(case), self.plan
+    def _serve(self, case: Case) -> list[float]:
+        """Milliseconds of cycles as the engine serves them."""
+        found = self._unmarked(self.plan.served_config(case), case.batch)
+        self._on_run(f"K {case.steps}, bs {case.batch}, as served")
+        return found
+
+    def _unmarked(self, config: EngineConfig, batch: int) -> list[float]:
+        """Milliseconds of cycles that nobody listens to; those that captured a graph are left out, as recorded ones."""
+        plan, num_captures = self.plan, []
+
+        def on_cycle() -> None:
+            num_captures.append(len(self._bare.worker.captures()))
+
+        self._recorder.detach()
         settings = {"vocab_size": plan.vocab_size, "clock": self._clock, "num_prompt": plan.context}
-        times = time_cycles(self._bare, config, cycles=WARM_UP + plan.cycles, batch=case.batch, **settings)
-        self._on_run("cycles without marks")
-        return times[WARM_UP:]
+        cycles = WARM_UP + plan.cycles
+        times = time_cycles(self._bare, config, cycles=cycles, batch=batch, on_cycle=on_cycle, **settings)
+        return replayed_ms(times[WARM_UP:], num_captures[WARM_UP - 1 :])
 
     def _record(self, case: Case, *, watch: bool = False) -> list[CycleTimes]:
         """Cycles of one case; watch: their collectives too."""

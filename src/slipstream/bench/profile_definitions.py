@@ -17,6 +17,9 @@ _ABOUT = {
     "read_tb_per_s": "best rate at which rank 0's device read memory that no cache holds, in this run, TB/s",
 }
 _VERDICT = {
+    "judging_cycles": "which cycles plain_step_ms, cycle_ms, R, the fit, the cycles of placements, the verdict and T of"
+    " the changes are of: served (unmarked, launched ahead as the engine does it, in every round beside the recorded"
+    " ones) or, where nothing runs ahead or delays are injected, recorded (marked, one by one)",
     "verdict": "GAIN, LOSS, or INCONCLUSIVE where the interval holds 0 or evidence is thin",
     "reason": "why it is INCONCLUSIVE; empty otherwise",
     "gain": "accept length measured on prompts / R - 1; null where no real weights were run",
@@ -40,7 +43,8 @@ _CURVE = {
 _STAGES = {
     "stage": "extend: the draft over the positions emitted before; draft 1: head and choice on what extend left; draft"
     " i: a draft forward, head and choice; verify: target forward, logits included; accept: sampling, acceptance and"
-    " what is kept; host: everything while the device has nothing of the cycle to do; unexplained: wall less all",
+    " what is kept; host: everything while the device has nothing of the cycle to do, in cycles run one by one;"
+    " unexplained: wall less all",
     "stage_ms": "mean time of the stage over the typical cycles, the middle half by wall time, so that stages add up",
     "stage_median_ms": "median of the stage's time over all cycles; medians do not add up",
     "stage_p90_ms": "90th percentile of the stage's time over all cycles",
@@ -51,11 +55,16 @@ _STAGES = {
     "stage_floor_ms": "bytes over read_tb_per_s: the stage cannot be shorter",
     "stage_share_of_floor": "stage_floor_ms over stage_ms: 1 is as fast as the memory allows",
     "stage_sum_ms": "all stages together, unexplained left out",
-    "wall_ms": "mean wall time of the typical cycles, the middle half; profiled cycles do not overlap the host's work."
-    " In serving captured ones do, and the host's part is hidden unless it is the longer one",
+    "wall_ms": "mean wall time of the typical recorded cycles, the middle half; they run one by one, so the host's part"
+    " shows in full. In serving captured ones are launched ahead: served_cycle_ms",
     "unexplained_share": "(wall_ms - stage_sum_ms) / wall_ms",
-    "bare_cycle_ms": "median cycle of the same shape without any marks; null where delays are injected",
+    "bare_cycle_ms": "median cycle of the same shape without any marks, run one by one; null where delays are injected",
     "marks_overhead": "wall_ms / bare_cycle_ms - 1: what measuring costs, and noise",
+    "served_cycle_ms": "median wall time of a cycle of the same shape as it is served: without any marks, the next one"
+    " launched before the host has read it; null where judging_cycles are the recorded ones",
+    "host_hidden_ms": "max(0, bare_cycle_ms - served_cycle_ms): how much of the host's part runs while the device does",
+    "device_idle_share": "max(0, served_cycle_ms - all stages but host) / served_cycle_ms: share of a served cycle in"
+    " which the device has nothing to do",
 }
 _FIT = {
     "fit_a_ms": "a of step(K) = a + b K, least squares over K in 1, 2, 3, 5",
@@ -90,7 +99,7 @@ _ACCEPTANCE = {
 _CHANGES = {
     "change": "what to do",
     "change_gain": "tokens a second over the profiled cycle's, less one, by the formula",
-    "formula": "how the gain is computed, with its numbers",
+    "formula": "how the gain is computed, with its numbers; T is the mean of the middle half of the judging cycles",
 }
 PROFILE_DEFINITIONS: Mapping[str, str] = {
     **DEFINITIONS,

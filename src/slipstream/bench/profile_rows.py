@@ -10,6 +10,7 @@ from slipstream.bench.profile import FIT_STEPS, Case, Profiled, ProfilePlan
 from slipstream.bench.profile_acceptance import Accepted, accept_interval
 from slipstream.bench.profile_changes import BETTER, Facts, best_changes
 from slipstream.bench.profile_definitions import definitions_of
+from slipstream.bench.profile_served import Served, served_cycle, served_fields, served_rows
 from slipstream.bench.profile_sums import (
     Fit,
     StageRow,
@@ -21,6 +22,7 @@ from slipstream.bench.profile_sums import (
     place_fits,
     stage_rows,
     typical,
+    typical_ms,
     wall_ms,
 )
 from slipstream.bench.profile_verdict import Verdict, judge
@@ -30,6 +32,7 @@ from slipstream.bench.profile_words import (
     bound_sentence,
     change_sentences,
     fit_sentence,
+    served_sentence,
     verdict_sentence,
 )
 from slipstream.bench.spans import EXTEND, VERIFY, is_draft
@@ -52,22 +55,23 @@ def as_object(evidence: Evidence, about: Mapping[str, Any]) -> dict[str, Any]:
     """The whole profile; about: settings and environment."""
     plan, found, accepted = evidence.plan, evidence.found, evidence.accepted
     rows, fit = stage_rows(plan, found), fit_steps(plan, found)
-    main, plain = found.cycles[plan.main], found.cycles[plan.plain]
+    main, served = found.cycles[plan.main], served_cycle(plan, found, rows)
     verdict = judge(
-        [each.wall_ms for each in main],
-        [each.wall_ms for each in plain],
+        found.judging_ms(plan.main),
+        found.judging_ms(plan.plain),
         accepted,
         steps=plan.shape.steps,
         unmeasured=evidence.unmeasured,
     )
     curve = curve_times(plan, found)
     reading = read_curve({tokens: median(times) for tokens, times in curve.items()})
-    changes = best_changes(_facts(evidence, rows, fit))
+    changes = best_changes(_facts(evidence, rows, fit, served))
     wall, total = wall_ms(main), sum(row.ms for row in rows)
     step_ms = draft_step_ms(main)
     sentences = [
         verdict_sentence(verdict),
-        bound_sentence(rows, wall),
+        bound_sentence(served_rows(rows, served), wall if served is None else served.cycle_ms),
+        *([] if served is None else [served_sentence(served)]),
         balance_sentence(verdict),
         fit_sentence(fit),
         f"{reading.sentence}.",
@@ -86,6 +90,7 @@ def as_object(evidence: Evidence, about: Mapping[str, Any]) -> dict[str, Any]:
         "jump_ms": reading.jump_ms,
         "reading_sentence": reading.sentence,
         "draft_step_ms": step_ms,
+        **served_fields(served),
         **_balance(verdict, found.cycle_ms(plan.main), found.cycle_ms(plan.plain)),
         **_fit_fields(fit),
         **_stage_fields(rows, wall, found),
@@ -219,20 +224,21 @@ def _acceptance_fields(accepted: Accepted | None, steps: int) -> dict[str, Any] 
     }
 
 
-def _facts(evidence: Evidence, rows: list[StageRow], fit: Fit) -> Facts:
+def _facts(evidence: Evidence, rows: list[StageRow], fit: Fit, served: Served | None) -> Facts:
     plan, found = evidence.plan, evidence.found
     lengths, better = _lengths(evidence)
     cases: dict[int, Case] = {0: plan.plain, **plan.fits()} if plan.shape.is_chain else {}
     cases[plan.shape.steps] = plan.main
     return Facts(
         steps=plan.shape.steps,
-        cycle_ms=wall_ms(found.cycles[plan.main]),
-        cycles_ms={steps: wall_ms(found.cycles[case]) for steps, case in cases.items()},
+        cycle_ms=typical_ms(found.judging_ms(plan.main)),
+        cycles_ms={steps: typical_ms(found.judging_ms(case)) for steps, case in cases.items()},
         lengths=lengths,
         better_length=better,
         length_word="decreed" if evidence.accepted is None else "measured",
         plain_verify_ms=median(each.stage_ms(VERIFY) for each in found.cycles[plan.plain]),
-        stages=rows,
+        stages=served_rows(rows, served),
+        runs_ahead=served is not None,
         fit=fit,
         places=place_fits(found),
         place=str(plan.draft.placement),

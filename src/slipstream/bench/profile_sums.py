@@ -77,9 +77,15 @@ def typical(cycles: Sequence[CycleTimes]) -> list[CycleTimes]:
     return ordered[cut : len(ordered) - cut]
 
 
+def typical_ms(times: Sequence[float]) -> float:
+    """Mean of the middle half."""
+    cut = len(times) // 4
+    return mean(sorted(times)[cut : len(times) - cut])
+
+
 def wall_ms(cycles: Sequence[CycleTimes]) -> float:
     """Mean wall time of the typical cycles."""
-    return mean(cycle.wall_ms for cycle in typical(cycles))
+    return typical_ms([cycle.wall_ms for cycle in cycles])
 
 
 def stage_rows(plan: ProfilePlan, found: Profiled) -> list[StageRow]:
@@ -118,7 +124,7 @@ def place_fits(found: Profiled) -> Mapping[Placement, Fit]:
     """The same for every placement that was timed, through two numbers of steps."""
     fits = {}
     for place, runs in found.placed.items():
-        points = tuple((steps, median(cycle.wall_ms for cycle in cycles)) for steps, cycles in runs.items())
+        points = tuple((steps, found.placed_ms(place, steps)) for steps in runs)
         slope, intercept = line(points)
         fits[place] = Fit(a_ms=intercept, b_ms=slope, points=points)
     return fits

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from slipstream.bench.profile_changes import Change
+from slipstream.bench.profile_served import Served
 from slipstream.bench.profile_sums import Fit, StageRow
 from slipstream.bench.profile_verdict import INCONCLUSIVE, Verdict
 from slipstream.bench.spans import ACCEPT, EXTEND, HOST, VERIFY, is_draft
@@ -61,6 +62,16 @@ def _why(largest: str, floor_ms: float, ms: float) -> str:
     if floor_ms / ms >= MEMORY_BOUND:
         return f"{at}, so reading weights and KV entries is what it waits for"
     return f"{at}, so launches, threads or kernels hold it, not the memory"
+
+
+def served_sentence(served: Served) -> str:
+    """The cycle as it is served beside the one that is split."""
+    return (
+        f"as served, the next cycle launched before this one is read, a cycle takes {served.cycle_ms:.2f} ms and run"
+        f" one by one {served.bare_ms:.2f} ms: {served.hidden_ms:.2f} ms of the host's part are hidden, and the device"
+        f" idles for {served.idle_share:.1%}; what bounds the cycle, R, step(K), gains and T are of served cycles,"
+        " stages of cycles run one by one."
+    )
 
 
 def fit_sentence(fit: Fit) -> str:

@@ -70,7 +70,7 @@ def profile(
 
 
 def _profiled(opened: Opened, plan: ProfilePlan) -> Profiled:
-    with progress("Timing", plan.num_runs, unit="runs") as meter:
+    with progress("Timing", plan.num_runs(opened.executor.rank.device.type), unit="runs") as meter:
         return Profiler(opened.executor, plan, clock=Clock(), on_run=meter.done).run()
 
 

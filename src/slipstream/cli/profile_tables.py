@@ -33,8 +33,9 @@ TEXTS = ("stage", "role", "op", "name", "placement")
 SHARES = ("share_of_cycle", "stage_share_of_floor")
 SCALES = {"bytes": (1e6, "MB"), "flops": (1e9, "GF")}
 LINES = (  # what stands in lines rather than tables
+    *("judging_cycles", "served_cycle_ms", "host_hidden_ms", "device_idle_share"),
     *("wall_ms", "stage_sum_ms", "unexplained_share", "bare_cycle_ms", "marks_overhead", "read_tb_per_s"),
-    *("plain_step_ms", "cycle_ratio", "break_even_accept_length", "draft_step_ms", "fit_a_ms", "fit_b_ms"),
+    *("plain_step_ms", "cycle_ms", "cycle_ratio", "break_even_accept_length", "draft_step_ms", "fit_a_ms", "fit_b_ms"),
     *("reading", "slope_ms", "jump_ms", "gain", "change_gain", "decreed_accept_length"),
 )
 ACCEPTED = (
@@ -53,9 +54,10 @@ def print_profile(told: Object) -> None:
     console.print(f"\n{_subject(told)}")
     console.print("\nCOST, acceptance decreed:", "verify of n tokens, one request")
     _rows(console, CURVE, told["verify_curve"])
-    console.print("\nstages of the profiled cycle; times of rank 0")
+    console.print("\nstages of the profiled cycle, run one by one; times of rank 0")
     _rows(console, STAGES, told["stages"])
     console.print(_accounts(told))
+    console.print(_judging(told))
     console.print("\ncycle over the number of steps")
     _rows(console, FIT, told["step_fit"])
     if told["draft_placements"]:
@@ -84,8 +86,21 @@ def _accounts(told: Object) -> str:
     told_bare = "" if bare is None else f", bare_cycle_ms {bare:.3f}, marks_overhead {told['marks_overhead']:+.1%}"
     return (
         f"stage_sum_ms {told['stage_sum_ms']:.3f} of wall_ms {told['wall_ms']:.3f}, unexplained_share"
-        f" {told['unexplained_share']:+.1%}{told_bare}; read_tb_per_s {told['read_tb_per_s']:.4g};"
-        f" plain_step_ms {told['plain_step_ms']:.3f}"
+        f" {told['unexplained_share']:+.1%}{told_bare}; read_tb_per_s {told['read_tb_per_s']:.4g}"
+    )
+
+
+def _judging(told: Object) -> str:
+    """The cycles that judge: as served, where that is another thing."""
+    judging = (
+        f"judging_cycles {told['judging_cycles']}: plain_step_ms {told['plain_step_ms']:.3f}, cycle_ms"
+        f" {told['cycle_ms']:.3f}, cycle_ratio {told['cycle_ratio']:.3f}"
+    )
+    if told["served_cycle_ms"] is None:
+        return judging
+    return (
+        f"{judging}; served_cycle_ms {told['served_cycle_ms']:.3f}, host_hidden_ms {told['host_hidden_ms']:.3f},"
+        f" device_idle_share {told['device_idle_share']:.1%}"
     )
 
 

@@ -104,6 +104,7 @@ FACTS = Facts(
     length_word="measured",
     plain_verify_ms=5.0,
     stages=STAGES,
+    runs_ahead=False,
     fit=FIT,
     places={Placement(ranks=1): Fit(a_ms=6, b_ms=1, points=()), Placement(ranks=2): FIT},
     place="tp 2",
