@@ -71,8 +71,8 @@ def check_linears(record: Record, space: Workspace, shape: tuple[int, int], plan
             return skinny_linear(x[begin:end], w, space=space, plan=plan, bias=bias, out=out)
 
         def fused(begin: int, end: int, plan: Plan = plan) -> Tensor:
-            rms = Rms(squares=squares[:, begin:end], eps=EPS)
-            sums = torch.full((-(-num_out // plan.block_out), end - begin), float("nan"), device="cuda")
+            rms = Rms(squares=squares[begin:end], eps=EPS)
+            sums = torch.full((end - begin, -(-num_out // plan.block_out)), float("nan"), device="cuda")
             ready = Ready(weight=after, squares=sums, scaled=torch.full_like(residual[begin:end], float("nan")))
             found = skinny_linear(
                 scaled[begin:end],
@@ -84,10 +84,10 @@ def check_linears(record: Record, space: Workspace, shape: tuple[int, int], plan
                 ready=ready,
                 pdl=True,
             )
-            return torch.cat((found.float(), sums.T / plan.block_out, ready.scaled.float()), dim=1)
+            return torch.cat((found.float(), sums / plan.block_out, ready.scaled.float()), dim=1)
 
         def gated(begin: int, end: int, plan: Plan = plan) -> Tensor:
-            rms = Rms(squares=squares[:, begin:end], eps=EPS)
+            rms = Rms(squares=squares[begin:end], eps=EPS)
             return skinny_linear(scaled[begin:end], w, space=space, plan=plan, rms=rms, gated=True)
 
         wide = [tensor.float() for tensor in (x, w)]
@@ -161,7 +161,7 @@ def check_norms(record: Record, width: int) -> None:
     twin = torch.nn.functional.rms_norm(x + delta, (width,), weight, EPS)
     expect(record, f"add_norm {width}: norm", error_of(normed, twin), 1e-2)
     _, squares, scaled = add_squares(x, weight, delta)
-    expect(record, f"add_squares {width}", error_of(squares.T, squares_twin(x + delta, width)), 1e-5)
+    expect(record, f"add_squares {width}", error_of(squares, squares_twin(x + delta, width)), 1e-5)
     expect(record, f"add_squares {width}: scaled", error_of(scaled, (x + delta) * weight), 1e-2)
 
 

@@ -146,7 +146,7 @@ def whole_step(
 def _added(
     x: Tensor, delta: Tensor, w: Tensor, norm: Tensor, plan: Plan, space: Workspace, *, pdl: bool
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    squares = torch.empty(-(-w.shape[0] // plan.block_out), x.shape[0], device=x.device, dtype=torch.float32)
+    squares = torch.empty(x.shape[0], -(-w.shape[0] // plan.block_out), device=x.device, dtype=torch.float32)
     ready = Ready(weight=norm, squares=squares, scaled=torch.empty_like(x))
     total = skinny_linear(delta, w, space=space, plan=plan, residual=x, ready=ready, pdl=pdl)
     return total, squares, ready.scaled

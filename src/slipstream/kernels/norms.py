@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from slipstream.kernels.launch import assert_rows, empty_like_rows, launch, power_of_two
-from slipstream.kernels.order import after_previous
+from slipstream.kernels.order import after_previous, before_next
 
 
 @triton.jit
@@ -35,7 +35,10 @@ def norm_kernel(
     columns = tl.arange(0, BLOCK)
     used = columns < WIDTH
     at = tl.program_id(0).to(tl.int64) * WIDTH + columns
-    after_previous(PDL)
+    if squares is not None:
+        before_next(PDL)  # a forward begins
+    else:
+        after_previous(PDL)
     row = tl.load(x + at, mask=used, other=0.0)
     if delta is not None:
         added = row.to(tl.float32) + tl.load(delta + at, mask=used, other=0.0).to(tl.float32)
@@ -66,14 +69,14 @@ def add_norm(
 def add_squares(
     x_TD: Tensor, weight_D: Tensor, delta_TD: Tensor | None = None, *, pdl: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The residual stream x + delta [T, D], and for a product's own norm each row's sum of squares, fp32 [1, T], and
+    """The residual stream x + delta [T, D], and for a product's own norm each row's sum of squares, fp32 [T, 1], and
     the rows times the norm's weight.
     """
     total_TD = x_TD if delta_TD is None else torch.empty_like(x_TD)
-    squares_1T = empty_like_rows(x_TD, 1, x_TD.shape[0], torch.float32)
+    squares_T1 = empty_like_rows(x_TD, x_TD.shape[0], 1, torch.float32)
     scaled_TD = torch.empty_like(x_TD)
-    _launch(x_TD, delta_TD, weight_D, total_TD, scaled_TD, squares_1T, 0.0, pdl=pdl)
-    return total_TD, squares_1T, scaled_TD
+    _launch(x_TD, delta_TD, weight_D, total_TD, scaled_TD, squares_T1, 0.0, pdl=pdl)
+    return total_TD, squares_T1, scaled_TD
 
 
 def _launch(
@@ -82,7 +85,7 @@ def _launch(
     weight_D: Tensor | None,
     total_TD: Tensor,
     out_TD: Tensor | None,
-    squares_1T: Tensor | None,
+    squares_T1: Tensor | None,
     eps: float,
     *,
     pdl: bool,
@@ -90,7 +93,7 @@ def _launch(
     width = x_TD.shape[1]
     assert_rows(x_TD, delta_TD)
     launch(
-        norm_kernel, (x_TD.shape[0],), x_TD, delta_TD, weight_D, total_TD, out_TD, squares_1T, eps,
+        norm_kernel, (x_TD.shape[0],), x_TD, delta_TD, weight_D, total_TD, out_TD, squares_T1, eps,
         WIDTH=width, BLOCK=power_of_two(width), PDL=pdl, num_warps=8 if width > 2048 else 4, launch_pdl=pdl,
     )  # fmt: skip
 
@@ -112,7 +115,7 @@ def pair_kernel(
     """One of the two halves of one row."""
     columns, row, half = tl.arange(0, BLOCK), tl.program_id(0).to(tl.int64), tl.program_id(1)
     used = columns < WIDTH
-    after_previous(PDL)
+    before_next(PDL)  # a draft's forward begins
     x, weight, eps = first, first_weight, first_eps
     if half == 1:
         x, weight, eps = second, second_weight, second_eps

@@ -25,7 +25,7 @@ from torch import Tensor
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.launch import assert_rows, launch, power_of_two
 from slipstream.kernels.order import after_previous
-from slipstream.kernels.paged_parts import combined, finish, store_new, turned
+from slipstream.kernels.paged_parts import ROWS, angles, combined, finish, new_places, store_new, turned
 from slipstream.kernels.paged_tile import attend_part
 
 PART = 256  # keys of a part: fixed, because it decides in which order a row's sums are added
@@ -47,26 +47,44 @@ def paged_kernel(
     TURN: queries are a merged projection; they and the new keys are turned here, and new entries stored. HERE: the
     last program of the columns adds all parts.
     """
-    after_previous(PDL)
     sequence, part = (tl.program_id(0) // NUM_KV_HEADS).to(tl.int64), tl.program_id(1)
     head = tl.program_id(0) % NUM_KV_HEADS
     columns, widths = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
     real = columns < num_rows * GROUP
     row = columns // GROUP
-    newest_M = tl.load(newest + sequence * num_rows + row, mask=real, other=-1).to(tl.int32)
-    last, start = tl.max(newest_M, axis=0), part * PART_KEYS
     at_row = sequence * num_rows + row
+    newest_M = tl.load(newest + at_row, mask=real, other=-1, cache_modifier=".cg").to(tl.int32)
+    last, start = tl.max(newest_M, axis=0), part * PART_KEYS
     q_at = at_row * (NUM_KV_HEADS * GROUP) + head * GROUP + columns % GROUP
     q_used = real[:, None] & (widths < WIDTH)[None, :]
+    if TURN:
+        position_M = tl.minimum(tl.maximum(newest_M - first, 0), last_position)
+        cosine, sine = angles(position_M, real, cos, sin, WIDTH, BLOCK_K)
+        new_R, slot_R, stored_R = new_places(
+            newest, writes, pages, sequence, 0, start + PART_KEYS, num_rows, num_pages, PAGE
+        )
+        new_R = tl.minimum(tl.maximum(new_R - first, 0), last_position)
+        new_cosine, new_sine = angles(new_R, stored_R, cos, sin, WIDTH, BLOCK_K)
+    after_previous(PDL)
     if start <= last:
         if TURN:
             place = at_row * (NUM_KV_HEADS * (GROUP + 2)) + head * GROUP + columns % GROUP
-            position_M = tl.minimum(tl.maximum(newest_M - first, 0), last_position)
-            q_rows = turned(queries, place, real, position_M, cos, sin, WIDTH, BLOCK_K)
+            q_rows = turned(queries, place, real, cosine, sine, WIDTH, BLOCK_K)
             store_new(
-                queries, keys, values, newest, writes, pages, cos, sin, sequence, head, start + PART_KEYS, first,
-                num_rows, num_pages, last_position, GROUP, NUM_KV_HEADS, WIDTH, PAGE, BLOCK_K,
+                queries, keys, values, slot_R, stored_R, new_cosine, new_sine, sequence, head, 0, num_rows,
+                GROUP, NUM_KV_HEADS, WIDTH, BLOCK_K,
             )  # fmt: skip
+            for block in range(ROWS, num_rows, ROWS):
+                new_R, slot_R, stored_R = new_places(
+                    newest, writes, pages, sequence, block, start + PART_KEYS, num_rows, num_pages, PAGE
+                )
+                new_R = tl.minimum(tl.maximum(new_R - first, 0), last_position)
+                new_cosine, new_sine = angles(new_R, stored_R, cos, sin, WIDTH, BLOCK_K)
+                store_new(
+                    queries, keys, values, slot_R, stored_R, new_cosine, new_sine, sequence, head, block, num_rows,
+                    GROUP, NUM_KV_HEADS, WIDTH, BLOCK_K,
+                )  # fmt: skip
+            tl.debug_barrier()  # all threads' entries are stored before any thread reads them
         else:
             q_rows = tl.load(queries + q_at[:, None] * WIDTH + widths[None, :], mask=q_used, other=0.0)
         top, weight, sums = attend_part(

@@ -18,27 +18,68 @@ ROWS = tl.constexpr(16)  # new entries that are stored at a time
 
 
 @triton.jit
-def turned(
-    x: "Any",
-    place: "Any",
-    real: "Any",
+def angles(
     position: "Any",
+    real: "Any",
     cos: "Any",
     sin: "Any",
     WIDTH: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ) -> Any:
-    """Heads [M, K] of a merged projection, turned by their positions' angles; place: which head each row is."""
+    """Cosines and sines [M, K] of positions, each angle twice; the first half's sines are negative."""
+    widths, half = tl.arange(0, BLOCK_K), WIDTH // 2
+    used = real[:, None] & (widths < WIDTH)[None, :]
+    at = position.to(tl.int64)[:, None] * half + (widths % half)[None, :]
+    cosine, sine = tl.load(cos + at, mask=used, other=0.0), tl.load(sin + at, mask=used, other=0.0)
+    return cosine, tl.where((widths < half)[None, :], -sine, sine)
+
+
+@triton.jit
+def turned(
+    x: "Any",
+    place: "Any",
+    real: "Any",
+    cosine: "Any",
+    sine: "Any",
+    WIDTH: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+) -> Any:
+    """Heads [M, K] of a merged projection, turned; place: which head each row is."""
     widths, half = tl.arange(0, BLOCK_K), WIDTH // 2
     used = real[:, None] & (widths < WIDTH)[None, :]
     start = x + place[:, None] * WIDTH
     own = tl.load(start + widths[None, :], mask=used, other=0.0).to(tl.float32)
     partner = tl.where(widths < half, widths + half, widths - half)
     other = tl.load(start + partner[None, :], mask=used, other=0.0).to(tl.float32)
-    angle = position.to(tl.int64)[:, None] * half + (widths % half)[None, :]
-    cosine, sine = tl.load(cos + angle, mask=used, other=0.0), tl.load(sin + angle, mask=used, other=0.0)
-    signed = tl.where((widths < half)[None, :], -other, other)
-    return (own * cosine + signed * sine).to(x.dtype.element_ty)
+    return (own * cosine + other * sine).to(x.dtype.element_ty)
+
+
+@triton.jit
+def new_places(
+    newest: "Any",
+    writes: "Any",
+    pages: "Any",
+    sequence: "Any",
+    block: "Any",
+    stop: "Any",
+    num_rows: "Any",
+    num_pages: "Any",
+    PAGE: tl.constexpr,
+) -> Any:
+    """Of ROWS new rows: their newest positions, their slots, and which of them this part stores, all or none.
+
+    Each program that reads new entries stores all of them itself, the same bits as the others do.
+    """
+    row = block + tl.arange(0, ROWS)
+    at = sequence * num_rows + row
+    newest_R = tl.load(newest + at, mask=row < num_rows, other=-1, cache_modifier=".cg").to(tl.int32)
+    address = newest_R
+    if writes is not None:
+        address = tl.load(writes + at, mask=row < num_rows, other=-1, cache_modifier=".cg").to(tl.int32)
+    real = (address >= 0) & (newest_R >= 0)
+    lowest = tl.min(tl.where(real, newest_R, 1 << 30), axis=0)
+    real = real & (lowest + tl.zeros((ROWS,), tl.int32) < stop)
+    return newest_R, place_of(pages + sequence * num_pages, address, real, PAGE), real
 
 
 @triton.jit
@@ -46,49 +87,28 @@ def store_new(
     x: "Any",
     keys: "Any",
     values: "Any",
-    newest: "Any",
-    writes: "Any",
-    pages: "Any",
-    cos: "Any",
-    sin: "Any",
+    slot: "Any",
+    real: "Any",
+    cosine: "Any",
+    sine: "Any",
     sequence: "Any",
     head: "Any",
-    stop: "Any",
-    first: "Any",
+    block: "Any",
     num_rows: "Any",
-    num_pages: "Any",
-    last_position: "Any",
     GROUP: tl.constexpr,
     NUM_KV_HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
-    PAGE: tl.constexpr,
     BLOCK_K: tl.constexpr,
 ) -> None:
-    """Store a sequence's new entries of one head, if the part that ends at `stop` has any of them.
-
-    Each program that reads new entries stores all of them itself, the same bits as the others do.
-    """
+    """Store the entries of ROWS new rows of one head."""
     widths = tl.arange(0, BLOCK_K)
     heads: tl.constexpr = NUM_KV_HEADS * (GROUP + 2)
-    for block in range(0, num_rows, ROWS):
-        row = block + tl.arange(0, ROWS)
-        at = sequence * num_rows + row
-        newest_R = tl.load(newest + at, mask=row < num_rows, other=-1).to(tl.int32)
-        address = newest_R
-        if writes is not None:
-            address = tl.load(writes + at, mask=row < num_rows, other=-1).to(tl.int32)
-        real = (address >= 0) & (newest_R >= 0)
-        lowest = tl.min(tl.where(real, newest_R, 1 << 30), axis=0)
-        if lowest < stop:
-            slot = place_of(pages + sequence * num_pages, address, real, PAGE)
-            to = (slot * NUM_KV_HEADS + head)[:, None] * WIDTH + widths[None, :]
-            used = real[:, None] & (widths < WIDTH)[None, :]
-            position = tl.minimum(tl.maximum(newest_R - first, 0), last_position)
-            place = at * heads + NUM_KV_HEADS * GROUP + head
-            tl.store(keys + to, turned(x, place, real, position, cos, sin, WIDTH, BLOCK_K), mask=used)
-            value_at = x + (place + NUM_KV_HEADS)[:, None] * WIDTH + widths[None, :]
-            tl.store(values + to, tl.load(value_at, mask=used, other=0.0), mask=used)
-    tl.debug_barrier()  # all threads' entries are stored before any thread reads them
+    to = (slot * NUM_KV_HEADS + head)[:, None] * WIDTH + widths[None, :]
+    used = real[:, None] & (widths < WIDTH)[None, :]
+    place = (sequence * num_rows + block + tl.arange(0, ROWS)) * heads + NUM_KV_HEADS * GROUP + head
+    tl.store(keys + to, turned(x, place, real, cosine, sine, WIDTH, BLOCK_K), mask=used)
+    value_at = x + (place + NUM_KV_HEADS)[:, None] * WIDTH + widths[None, :]
+    tl.store(values + to, tl.load(value_at, mask=used, other=0.0), mask=used)
 
 
 @triton.jit

@@ -22,10 +22,18 @@ from triton.tools.tensor_descriptor import TensorDescriptor
 from slipstream.kernels.launch import assert_rows, empty_like_rows, launch
 from slipstream.kernels.order import after_previous
 from slipstream.kernels.plans import Plan, Tile, Workspace, default_plan, tile_for
-from slipstream.kernels.skinny_tile import accumulate, collect, row_scales, store_gated, store_rows
+from slipstream.kernels.skinny_tile import (
+    accumulate,
+    collect,
+    early_weights,
+    row_scales,
+    row_squares,
+    store_gated,
+    store_rows,
+)
 
 
-@triton.jit(do_not_specialize=["num_rows", "stride", "ready_stride"])
+@triton.jit(do_not_specialize=["num_rows"])
 def skinny_kernel(
     x: "Any",
     w: "Any",
@@ -40,8 +48,6 @@ def skinny_kernel(
     ready_squares: "Any",
     ready_scaled: "Any",
     num_rows: "Any",
-    stride: "Any",
-    ready_stride: "Any",
     eps: "Any",
     NUM_OUT: tl.constexpr,
     NUM_IN: tl.constexpr,
@@ -52,6 +58,8 @@ def skinny_kernel(
     NUM_SQUARES: tl.constexpr,
     GATED: tl.constexpr,
     TMA: tl.constexpr,
+    EARLY: tl.constexpr,
+    SQUARED: tl.constexpr,
     PDL: tl.constexpr,
 ) -> None:
     """One tile of outputs (or the same tile of gate and up) for one tile of rows, over one part of the inputs."""
@@ -59,10 +67,15 @@ def skinny_kernel(
     rows = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)  # row tiles side by side: a weight tile is read once
     steps: tl.constexpr = ((NUM_IN + BLOCK_D - 1) // BLOCK_D + SPLIT - 1) // SPLIT
     first = split * steps * BLOCK_D
+    early, early_up = None, None
+    if EARLY > 0:
+        early, early_up = early_weights(w, tile * BLOCK_O, first, NUM_OUT, NUM_IN, BLOCK_O, EARLY, GATED)
     after_previous(PDL)
+    if NUM_SQUARES > 0:
+        eight = row_squares(squares, rows, num_rows, BLOCK_T, NUM_SQUARES)
     sums, ups = accumulate(
-        x, w, w_tiles, rows, num_rows, tile * BLOCK_O, first, steps,
-        NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, SPLIT, GATED, TMA,
+        x, w, w_tiles, rows, num_rows, tile * BLOCK_O, first, early, early_up, steps,
+        NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, SPLIT, GATED, TMA, EARLY, PDL,
     )  # fmt: skip
     place = tl.program_id(0) * (tl.num_programs(1) // SPLIT) + tile
     last = True
@@ -74,7 +87,7 @@ def skinny_kernel(
         )  # fmt: skip
     if last:
         if NUM_SQUARES > 0:
-            scales = row_scales(squares, rows, num_rows, stride, eps, NUM_IN, BLOCK_T, NUM_SQUARES)
+            scales = row_scales(eight, eps, NUM_IN, BLOCK_T, PDL)
             sums *= scales[None, :]
             if GATED:
                 ups *= scales[None, :]
@@ -82,8 +95,8 @@ def skinny_kernel(
             store_gated(sums, ups, out, rows, num_rows, tile * BLOCK_O, NUM_OUT, BLOCK_O)
         else:
             store_rows(
-                sums, out, bias, residual, ready_weight, ready_squares, ready_scaled, ready_stride, rows, num_rows,
-                tile, NUM_OUT, BLOCK_O,
+                sums, out, bias, residual, ready_weight, ready_squares, ready_scaled, rows, num_rows, tile,
+                NUM_OUT, BLOCK_O, SQUARED,
             )  # fmt: skip
 
 
@@ -91,7 +104,7 @@ def skinny_kernel(
 class Rms:
     """The half of an RMS norm that a product does itself: its rows come times the norm's weight, it divides by rms."""
 
-    squares: Tensor  # fp32 [P, T]: sums of squares of parts of each row, without the weight
+    squares: Tensor  # fp32 [T, P]: sums of squares of parts of each row, without the weight
     eps: float
 
 
@@ -100,7 +113,7 @@ class Ready:
     """What a product leaves for the norm that follows."""
 
     weight: Tensor  # [O] of that norm
-    squares: Tensor  # fp32 [O / plan.block_out, T], filled: each row's sums of squares by tile
+    squares: Tensor  # fp32 [T, O / plan.block_out], filled: each row's sums of squares by tile
     scaled: Tensor  # [T, O], filled: the rows times the weight
 
 
@@ -127,10 +140,11 @@ def skinny_linear(
     plan = plan or default_plan(w_OD.shape[0] // (2 if gated else 1), w_OD.shape[1])
     num_rows, num_in = x_TD.shape
     num_out = w_OD.shape[0] // 2 if gated else w_OD.shape[0]
-    assert_rows(x_TD, w_OD, residual, ready and ready.scaled)
+    assert_rows(x_TD, w_OD, residual, ready and ready.scaled, ready and ready.squares, rms and rms.squares)
     assert w_OD.shape[1] == num_in, "the weight takes rows of this width"
     if out is None:
         out = empty_like_rows(x_TD, num_rows, num_out)
+    squared = plan.block_out
     tile = tile_for(plan, num_rows, num_in, gated=gated, keep_outs=ready is not None)
     plan, tiles = tile.plan, -(-num_out // tile.plan.block_out)
     most = slab_rows(tile, space, num_columns=tiles * tile.plan.block_out * (2 if gated else 1))
@@ -139,12 +153,12 @@ def skinny_linear(
         launch(
             skinny_kernel, (-(-count // tile.rows), tiles * plan.split),
             x_TD[first:], w_OD, weight_tiles(w_OD, plan), out[first:], space.partials, space.counts, bias,
-            rms and rms.squares[:, first:], None if residual is None else residual[first:], ready and ready.weight,
-            ready and ready.squares[:, first:], ready and ready.scaled[first:], count,
-            rms.squares.stride(0) if rms else 0, ready.squares.stride(0) if ready else 0, rms.eps if rms else 0.0,
+            rms and rms.squares[first:], None if residual is None else residual[first:], ready and ready.weight,
+            ready and ready.squares[first:], ready and ready.scaled[first:], count,
+            rms.eps if rms else 0.0,
             NUM_OUT=num_out, NUM_IN=num_in, BLOCK_T=tile.rows, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
-            SPLIT=plan.split, NUM_SQUARES=rms.squares.shape[0] if rms else 0, GATED=gated, TMA=plan.tma,
-            PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
+            SPLIT=plan.split, NUM_SQUARES=rms.squares.shape[1] if rms else 0, GATED=gated, TMA=plan.tma,
+            EARLY=plan.early, SQUARED=squared, PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
         )  # fmt: skip
     return out
 

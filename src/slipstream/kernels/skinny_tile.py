@@ -16,28 +16,56 @@ import triton.language as tl
 
 
 @triton.jit
-def row_scales(
-    squares: "Any",
-    rows: "Any",
-    num_rows: "Any",
-    stride: "Any",
-    eps: "Any",
+def held(tile: "Any") -> Any:
+    """The same tile, to the compiler another one: what follows does not decide how it lay in registers before."""
+    if tile.dtype.primitive_bitwidth == 16:
+        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tile], tile.dtype, is_pure=False, pack=2)
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tile], tile.dtype, is_pure=False, pack=1)
+
+
+@triton.jit
+def row_squares(squares: "Any", rows: "Any", num_rows: "Any", BLOCK_T: tl.constexpr, NUM_SQUARES: tl.constexpr) -> Any:
+    """Sums of squares [T, 8] of rows' parts [T, P]: every eighth part, added in turn."""
+    part, real = tl.arange(0, 8), (rows < num_rows)[:, None]
+    eight = tl.zeros((BLOCK_T, 8), tl.float32)
+    for first in tl.static_range(0, NUM_SQUARES, 8):
+        at = squares + rows[:, None] * NUM_SQUARES + (first + part)[None, :]
+        eight += tl.load(at, mask=real & (first + part < NUM_SQUARES)[None, :], other=0.0)
+    return eight
+
+
+@triton.jit
+def row_scales(eight: "Any", eps: "Any", NUM_IN: tl.constexpr, BLOCK_T: tl.constexpr, HELD: tl.constexpr) -> Any:
+    """1 / rms of each row [T]: the eight added as a tree, so in one order whatever the tile."""
+    if HELD:
+        eight = held(eight)
+    even, odd = tl.split(tl.reshape(eight, (BLOCK_T, 4, 2)))
+    even, odd = tl.split(tl.reshape(even + odd, (BLOCK_T, 2, 2)))
+    even, odd = tl.split(even + odd)
+    return 1.0 / tl.sqrt((even + odd) / NUM_IN + eps)
+
+
+@triton.jit
+def early_weights(
+    w: "Any",
+    first_out: "Any",
+    first_in: "Any",
+    NUM_OUT: tl.constexpr,
     NUM_IN: tl.constexpr,
-    BLOCK_T: tl.constexpr,
-    NUM_SQUARES: tl.constexpr,
+    BLOCK_O: tl.constexpr,
+    EARLY: tl.constexpr,
+    GATED: tl.constexpr,
 ) -> Any:
-    """1 / rms of each row [T], from the sums of squares of its parts; ones without a norm."""
-    scales = tl.full((BLOCK_T,), 1.0, tl.float32)
-    if NUM_SQUARES > 0:
-        real, at = rows < num_rows, squares + rows
-        even = tl.zeros((BLOCK_T,), tl.float32)
-        odd = tl.zeros((BLOCK_T,), tl.float32)
-        for part in tl.static_range(0, NUM_SQUARES, 2):  # one order of adding, whatever the tile
-            even += tl.load(at + part * stride, mask=real, other=0.0)
-            if part + 1 < NUM_SQUARES:
-                odd += tl.load(at + (part + 1) * stride, mask=real, other=0.0)
-        scales = 1.0 / tl.sqrt((even + odd) / NUM_IN + eps)
-    return scales
+    """The weights of a part's first inputs [O, EARLY], read while the kernel in front still runs."""
+    ins = first_in + tl.arange(0, EARLY)
+    outs = tl.minimum(first_out + tl.arange(0, BLOCK_O), NUM_OUT - 1).to(tl.int64)
+    at = w + outs[:, None] * NUM_IN + ins[None, :]
+    within = (ins < NUM_IN)[None, :]
+    tile = tl.load(at, within, 0.0, eviction_policy="evict_first")
+    up_tile = tile
+    if GATED:
+        up_tile = tl.load(at + NUM_OUT * NUM_IN, within, 0.0, eviction_policy="evict_first")
+    return tile, up_tile
 
 
 @triton.jit
@@ -49,6 +77,8 @@ def accumulate(
     num_rows: "Any",
     first_out: "Any",
     first_in: "Any",
+    early: "Any",
+    early_up: "Any",
     steps: tl.constexpr,
     NUM_OUT: tl.constexpr,
     NUM_IN: tl.constexpr,
@@ -58,12 +88,21 @@ def accumulate(
     SPLIT: tl.constexpr,
     GATED: tl.constexpr,
     TMA: tl.constexpr,
+    EARLY: tl.constexpr,
+    HELD: tl.constexpr,
 ) -> Any:
-    """Sums [O, T] over `steps` blocks of inputs in order, and the same tile of the second half of W if gated."""
+    """Sums [O, T] over `steps` blocks of inputs, and the same tile of the second half of W if gated.
+
+    The first EARLY inputs, whose weights are there already, are added last; HELD: they wait in registers.
+    """
     sums = tl.zeros((BLOCK_O, BLOCK_T), tl.float32)
     ups = tl.zeros((BLOCK_O, BLOCK_T) if GATED else (1, 1), tl.float32)
     outs = tl.minimum(first_out + tl.arange(0, BLOCK_O), NUM_OUT - 1).to(tl.int64)
-    for step in range(steps):
+    if EARLY > 0:
+        early_ins = first_in + tl.arange(0, EARLY)
+        at_early = x + rows[:, None] * NUM_IN + early_ins[None, :]
+        early_x = tl.load(at_early, (rows < num_rows)[:, None] & (early_ins < NUM_IN)[None, :], 0.0)
+    for step in range(EARLY // BLOCK_D, steps):
         ins = first_in + step * BLOCK_D + tl.arange(0, BLOCK_D)
         within = ins < NUM_IN
         x_tile = tl.load(x + rows[:, None] * NUM_IN + ins[None, :], (rows < num_rows)[:, None] & within[None, :], 0.0)
@@ -84,6 +123,14 @@ def accumulate(
             else:
                 up_tile = tl.load(w + (outs[:, None] + NUM_OUT) * NUM_IN + ins[None, :], within[None, :], 0.0)
             ups = tl.dot(up_tile, tl.trans(x_tile), ups, input_precision="ieee")
+    if EARLY > 0:
+        if HELD:
+            early, early_x = held(early), held(early_x)
+        sums = tl.dot(early, tl.trans(early_x), sums, input_precision="ieee")
+        if GATED:
+            if HELD:
+                early_up = held(early_up)
+            ups = tl.dot(early_up, tl.trans(early_x), ups, input_precision="ieee")
     return sums, ups
 
 
@@ -131,14 +178,17 @@ def store_rows(
     ready_weight: "Any",
     ready_squares: "Any",
     ready_scaled: "Any",
-    ready_stride: "Any",
     rows: "Any",
     num_rows: "Any",
     tile: "Any",
     NUM_OUT: tl.constexpr,
     BLOCK_O: tl.constexpr,
+    SQUARED: tl.constexpr,
 ) -> None:
-    """Round, add the bias before and the residual after rounding, store, and leave what the next norm needs."""
+    """Round, add the bias before and the residual after rounding, store, and leave what the next norm needs.
+
+    Squares are summed over SQUARED outputs each, whatever the tile.
+    """
     outs = tile * BLOCK_O + tl.arange(0, BLOCK_O)
     used = (outs < NUM_OUT)[:, None] & (rows < num_rows)[None, :]
     at = rows[None, :] * NUM_OUT + outs[:, None]
@@ -150,8 +200,12 @@ def store_rows(
         rounded = (before.to(tl.float32) + rounded.to(tl.float32)).to(out.dtype.element_ty)
         if ready_weight is not None:
             wide = tl.where(used, rounded.to(tl.float32), 0.0)
-            at_tile = ready_squares + tile * ready_stride + rows
-            tl.store(at_tile, tl.sum(wide * wide, axis=0), mask=rows < num_rows)
+            own = tl.arange(0, BLOCK_O)[:, None] // SQUARED
+            at_parts = ready_squares + rows * ((NUM_OUT + SQUARED - 1) // SQUARED) + tile * (BLOCK_O // SQUARED)
+            for part in tl.static_range(BLOCK_O // SQUARED):
+                total = tl.sum(tl.where(own == part, wide * wide, 0.0), axis=0)
+                within = rows * 0 + tile * BLOCK_O + part * SQUARED < NUM_OUT
+                tl.store(at_parts + part, total, mask=(rows < num_rows) & within)
             weight = tl.load(ready_weight + outs, outs < NUM_OUT, 0.0).to(tl.float32)[:, None]
             tl.store(ready_scaled + at, (wide * weight).to(out.dtype.element_ty), mask=used)
     tl.store(out + at, rounded, mask=used)

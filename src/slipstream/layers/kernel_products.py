@@ -75,7 +75,7 @@ class KernelProducts:
         num_rows, tiles = x_TI.shape[0], -(-linear.shape[0] // plan.block_out)
         ready = Ready(
             weight=follows.weight,
-            squares=torch.empty(tiles, num_rows, device=x_TI.device, dtype=torch.float32),
+            squares=torch.empty(num_rows, tiles, device=x_TI.device, dtype=torch.float32),
             scaled=torch.empty(num_rows, linear.shape[0], device=x_TI.device, dtype=x_TI.dtype),
         )
         x_TD = skinny_linear(
@@ -116,9 +116,9 @@ class KernelProducts:
 
 
 def _of(norm: RMSNorm, stream: Stream) -> tuple[Tensor, Rms]:
-    assert stream.squares_PT is not None, "a stream of kernels knows its sums of squares"
+    assert stream.squares_TP is not None, "a stream of kernels knows its sums of squares"
     assert stream.scaled_TD is not None, "and its rows times the norm's weight"
-    return stream.scaled_TD, Rms(squares=stream.squares_PT, eps=norm.eps)
+    return stream.scaled_TD, Rms(squares=stream.squares_TP, eps=norm.eps)
 
 
 def kernel_products(device: torch.device) -> KernelProducts:

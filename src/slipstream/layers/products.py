@@ -20,7 +20,7 @@ class Stream(NamedTuple):
     """The residual stream."""
 
     x_TD: Tensor
-    squares_PT: Tensor | None = None  # fp32 sums of squares of parts of each row; None where torch norms
+    squares_TP: Tensor | None = None  # fp32 sums of squares of parts of each row; None where torch norms
     scaled_TD: Tensor | None = None  # the rows times the weight of the norm that follows
 
 

@@ -22,6 +22,8 @@ PLANS = [
     Plan(block_out=64, block_in=32, split=4),  # parts of two steps, the inputs end within one
     Plan(block_out=32, block_in=64, split=3, tma=True),
     Plan(block_out=16, block_in=128),  # a step beyond the inputs
+    Plan(block_out=32, block_in=64, early=64),
+    Plan(block_out=32, block_in=32, split=3, early=64),
 ]
 
 
@@ -51,13 +53,13 @@ def test_norm_residual_and_sums_of_squares_are_fused(plan: Plan, space: Workspac
     x, w, weight, residual = random(5, 192), random(100, 192), random(192), random(5, 100)
     _, sums, scaled = add_squares(x, weight)
     after, poison = random(100), float("nan")
-    squares = torch.full((-(-100 // plan.block_out), 5), poison, device=DEVICE)
+    squares = torch.full((5, -(-100 // plan.block_out)), poison, device=DEVICE)
     ready = Ready(weight=after, squares=squares, scaled=torch.full_like(residual, poison))
     rms = Rms(squares=sums, eps=EPS)
     found = skinny_linear(scaled, w, space=space, plan=plan, rms=rms, residual=residual, ready=ready)
     wanted = linear_twin(x, w, norm=(weight, EPS), residual=residual)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-3)
-    torch.testing.assert_close(squares.T, squares_twin(wanted, plan.block_out), rtol=1e-3, atol=1e-2)
+    torch.testing.assert_close(squares, squares_twin(wanted, plan.block_out), rtol=1e-3, atol=1e-2)
     torch.testing.assert_close(ready.scaled, wanted * after, rtol=1e-3, atol=1e-2)
 
 
