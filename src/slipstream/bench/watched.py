@@ -7,6 +7,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from slipstream.kernels.draws import Choice, Draws
+from slipstream.layers.embedding import Rows
 from slipstream.layers.linear import Linear, RowLinear
 from slipstream.layers.norm import RMSNorm
 from slipstream.layers.products import Products, Stream
@@ -28,9 +29,9 @@ class WatchedProducts:
         """As the inner ones."""
         return self.inner.pdl
 
-    def begin(self, x_TD: Tensor, follows: RMSNorm) -> Stream:
+    def begin(self, rows: Rows, follows: RMSNorm) -> Stream:
         """Not watched."""
-        return self.inner.begin(x_TD, follows)
+        return self.inner.begin(rows, follows)
 
     def normed(self, norm: RMSNorm, linear: Linear, stream: Stream) -> Tensor:
         """Not watched."""
@@ -48,9 +49,9 @@ class WatchedProducts:
         """Not watched."""
         return self.inner.norm(norm, stream)
 
-    def pair(self, norms: tuple[RMSNorm, RMSNorm], first_TD: Tensor, second_TD: Tensor) -> tuple[Tensor, Tensor]:
+    def pair(self, norms: tuple[RMSNorm, RMSNorm], first: Rows, second_TD: Tensor) -> tuple[Tensor, Tensor]:
         """Not watched."""
-        return self.inner.pair(norms, first_TD, second_TD)
+        return self.inner.pair(norms, first, second_TD)
 
     def product(self, linear: Linear, x_TI: Tensor) -> Tensor:
         """Watched."""

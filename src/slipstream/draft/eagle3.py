@@ -15,7 +15,7 @@ from slipstream.attention.interface import Attend, RopeTable
 from slipstream.config.draft import DraftConfig
 from slipstream.layers.attention import Attention
 from slipstream.layers.decoder_layer import DecoderLayer
-from slipstream.layers.embedding import Embedding
+from slipstream.layers.embedding import Embedding, Rows
 from slipstream.layers.linear import Linear
 from slipstream.layers.mlp import GatedMLP
 from slipstream.layers.norm import RMSNorm
@@ -57,11 +57,11 @@ class FirstLayer(nn.Module):
         self.mlp = GatedMLP(body.hidden_size, body.intermediate_size, group=group)
 
     def forward(
-        self, embed_TD: Tensor, hidden_TD: Tensor, attend: Attend, rope: RopeTable, by: Products, follows: RMSNorm
+        self, embed: Rows, hidden_TD: Tensor, attend: Attend, rope: RopeTable, by: Products, follows: RMSNorm
     ) -> Stream:
         """Map embeddings and hidden states [T, D] each to the residual stream; follows: the norm that reads it."""
         attention, mlp = self.attention, self.mlp
-        both, normed_TD = by.pair((self.embed_norm, self.hidden_norm), embed_TD, hidden_TD)
+        both, normed_TD = by.pair((self.embed_norm, self.hidden_norm), embed, hidden_TD)
         mixed_TC = attend(attention, by.product(attention.qkv, both), rope)
         residual = Stream(normed_TD if self.norm_before_residual else hidden_TD)
         stream = by.added(residual, attention.output, mixed_TC, self.mlp_norm)
@@ -108,7 +108,8 @@ class Eagle3Draft(nn.Module):
     def forward(self, tokens_T: Tensor, hidden_TD: Tensor, attend: Attend) -> DraftHidden:
         """One step: tokens of the *next* positions beside fused features or the previous step's `next_TD`."""
         norms = [*(layer.attention_norm for layer in self.rest), self.norm]
-        stream = self.first(self.embed(tokens_T), hidden_TD, attend, self.rope, self.products, norms[0])
+        rows, _ = self.embed.look_up(tokens_T)
+        stream = self.first(rows, hidden_TD, attend, self.rope, self.products, norms[0])
         for index, layer in enumerate(self.rest):
             stream = layer(stream, attend, self.rope, self.products, norms[index + 1])
         normed_TD = self.products.norm(self.norm, stream)

@@ -27,7 +27,16 @@ def static_extend(
     addresses_SW, last_S = _waiting_rows(roots_S, waiting_S, tokens_SW.shape[1], pdl=drafter.pool.pdl)
     attend, model = static_attend(drafter.pool, replace(keys, newest=addresses_SW)), drafter.draft.model
     hidden = model(tokens_SW.flatten(), model.fuse(features_SWF.flatten(0, 1)), attend)
-    return Opening(hidden.normed_TD.index_select(0, last_S), hidden.next_TD.index_select(0, last_S))
+    return Opening(*_taken(hidden.normed_TD, hidden.next_TD, last_S, pdl=drafter.pool.pdl))
+
+
+def _taken(first_TD: Tensor, second_TD: Tensor, ids_S: Tensor, *, pdl: bool | None) -> tuple[Tensor, Tensor]:
+    """The same rows of two tensors."""
+    if pdl is not None:
+        from slipstream.kernels.places import take_rows  # noqa: PLC0415 - needs triton
+
+        return take_rows(first_TD, second_TD, ids_S, pdl=pdl)
+    return first_TD.index_select(0, ids_S), second_TD.index_select(0, ids_S)
 
 
 def _waiting_rows(roots_S: Tensor, waiting_S: Tensor, num_rows: int, *, pdl: bool | None) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from slipstream.kernels.gumbel import mixed
-from slipstream.kernels.launch import launch, power_of_two
+from slipstream.kernels.launch import assert_rows, launch, power_of_two
 from slipstream.kernels.order import after_previous
 
 
@@ -91,21 +91,37 @@ def accept_chains(
 @triton.jit
 def advance_kernel(
     fields: "Any",
+    after: "Any",
     emitted: "Any",
     counts: "Any",
-    after: "Any",
+    depths: "Any",
+    outcome: "Any",
     num_places: "Any",
     NUM_DEPTHS: tl.constexpr,
+    NUM_ROWS: tl.constexpr,
     DRAFTED: tl.constexpr,
     BLOCK: tl.constexpr,
+    BLOCK_W: tl.constexpr,
     PDL: tl.constexpr,
 ) -> None:
-    """All places; the fields' order is that of runner/statics.py."""
+    """All places; the order of the fields and of the outcome is that of runner/statics.py."""
     after_previous(PDL)
     place = tl.arange(0, BLOCK)
     real = place < num_places
+    count = tl.load(counts + place, mask=real, other=0)
+    width: tl.constexpr = 1 + NUM_DEPTHS + NUM_ROWS
+    column = tl.arange(0, BLOCK_W)[None, :]
+    is_token, at_row = (column > 0) & (column <= NUM_DEPTHS), column - NUM_DEPTHS - 1
+    at_token = place[:, None] * NUM_DEPTHS + column - 1
+    token = tl.load(emitted + at_token, mask=real[:, None] & is_token, other=0)
+    depth = at_row + tl.zeros((BLOCK, BLOCK_W), tl.int64)  # of a chain
+    if depths is not None:
+        is_row = (at_row >= 0) & (at_row < NUM_ROWS)
+        depth = tl.load(depths + place[:, None] * NUM_ROWS + at_row, mask=real[:, None] & is_row, other=0)
+    left = tl.where(column == 0, count[:, None], tl.where(is_token, token, depth))
+    tl.store(outcome + place[:, None] * width + column, left, mask=real[:, None] & (column < width))
     taken = tl.load(fields + 5 * num_places + place, mask=real, other=0)
-    count = tl.load(counts + place, mask=real, other=0) * taken
+    count *= taken
     moved = count > 0
     before = tl.load(fields + place, mask=real, other=0)
     root = tl.load(emitted + place * NUM_DEPTHS + count - 1, mask=real & moved, other=0)
@@ -124,12 +140,25 @@ def advance_kernel(
 
 
 def advance(
-    fields_FS: Tensor, emitted_SD: Tensor, counts_S: Tensor, after_FS: Tensor, *, drafted: bool, pdl: bool = False
+    fields_FS: Tensor,
+    after_FS: Tensor,
+    emitted_SD: Tensor,
+    counts_S: Tensor,
+    outcome_SC: Tensor,
+    *,
+    drafted: bool,
+    depths_SN: Tensor | None = None,
+    pdl: bool = False,
 ) -> None:
-    """The fields of all places as the next cycle begins, into `after_FS`."""
-    num_places = fields_FS.shape[1]
+    """The fields of all places as the next cycle begins, into `after_FS`; what the host reads, into `outcome_SC`.
+
+    outcome_SC: [S, 1 + D + N], how many were emitted, the tokens, the depths of the rows. depths_SN: a chain's if left
+    out.
+    """
+    (num_places, num_depths), width = emitted_SD.shape, outcome_SC.shape[1]
+    assert_rows(fields_FS, emitted_SD, after_FS, outcome_SC, depths_SN)
     launch(
-        advance_kernel, (1,), fields_FS, emitted_SD, counts_S, after_FS, num_places,
-        NUM_DEPTHS=emitted_SD.shape[1], DRAFTED=drafted, BLOCK=power_of_two(num_places), PDL=pdl, num_warps=1,
-        launch_pdl=pdl,
+        advance_kernel, (1,), fields_FS, after_FS, emitted_SD, counts_S, depths_SN, outcome_SC, num_places,
+        NUM_DEPTHS=num_depths, NUM_ROWS=width - 1 - num_depths, DRAFTED=drafted, BLOCK=power_of_two(num_places),
+        BLOCK_W=power_of_two(width), PDL=pdl, num_warps=1, launch_pdl=pdl,
     )  # fmt: skip

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from slipstream.kernels.launch import assert_rows, launch, power_of_two
+from slipstream.kernels.launch import assert_rows, empty_like_rows, launch, power_of_two
 from slipstream.kernels.order import after_previous
 
 COLUMNS = 1024  # of a feature that one program copies
@@ -86,3 +86,38 @@ def keep_page_ends(
         pages_SE.shape[1], PAGE=page, NUM_DEPTHS=num_depths, WIDTH=width, BLOCK=COLUMNS, PDL=pdl, num_warps=4,
         launch_pdl=pdl,
     )  # fmt: skip
+
+
+@triton.jit
+def take_kernel(
+    first: "Any",
+    second: "Any",
+    ids: "Any",
+    first_out: "Any",
+    second_out: "Any",
+    WIDTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    PDL: tl.constexpr,
+) -> None:
+    """One row of one of the two tensors."""
+    after_previous(PDL)
+    source, to = first, first_out
+    if tl.program_id(1) == 1:
+        source, to = second, second_out
+    columns = tl.arange(0, BLOCK)
+    row = tl.load(ids + tl.program_id(0)).to(tl.int64)
+    values = tl.load(source + row * WIDTH + columns, mask=columns < WIDTH, other=0.0)
+    tl.store(to + tl.program_id(0).to(tl.int64) * WIDTH + columns, values, mask=columns < WIDTH)
+
+
+def take_rows(first_TD: Tensor, second_TD: Tensor, ids_S: Tensor, *, pdl: bool = False) -> tuple[Tensor, Tensor]:
+    """The rows `ids_S` of two tensors of one shape, [S, D] each."""
+    assert_rows(first_TD, second_TD, ids_S)
+    assert first_TD.shape == second_TD.shape, "the two hold the same rows"
+    num_rows, width = ids_S.shape[0], first_TD.shape[1]
+    found = empty_like_rows(first_TD, num_rows, width), empty_like_rows(second_TD, num_rows, width)
+    launch(
+        take_kernel, (num_rows, 2), first_TD, second_TD, ids_S, *found,
+        WIDTH=width, BLOCK=power_of_two(width), PDL=pdl, num_warps=4, launch_pdl=pdl,
+    )  # fmt: skip
+    return found

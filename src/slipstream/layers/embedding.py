@@ -3,12 +3,29 @@
 Shape letters: T packed tokens, D hidden.
 """
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from slipstream.parallel.cut import span_of
 from slipstream.parallel.group import Group
+
+
+class Lookup(NamedTuple):
+    """Rows of a table that are read where they are used first."""
+
+    table_VD: Tensor
+    ids_T: Tensor
+
+
+Rows = Tensor | Lookup
+
+
+def read(rows: Rows) -> Tensor:
+    """The rows [T, D] themselves."""
+    return F.embedding(rows.ids_T, rows.table_VD) if isinstance(rows, Lookup) else rows
 
 
 class Embedding(nn.Module):
@@ -21,12 +38,12 @@ class Embedding(nn.Module):
 
     def forward(self, tokens_T: Tensor) -> Tensor:
         """Look up [T] ids: [T, D]."""
-        return self.with_tag(tokens_T, None)[0]
+        return read(self.look_up(tokens_T)[0])
 
-    def with_tag(self, tokens_T: Tensor, tag_1D: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The same; a row that the ranks want summed travels with the lookup's own sum and is given back."""
+    def look_up(self, tokens_T: Tensor, tag_1D: Tensor | None = None) -> tuple[Rows, Tensor | None]:
+        """The same, perhaps not read yet; a row that the ranks want summed travels with the lookup's own sum."""
         if self.group.size == 1:
-            return F.embedding(tokens_T, self.weight), tag_1D
+            return Lookup(self.weight, tokens_T), tag_1D
         local_T = tokens_T - self.span.start
         elsewhere_T = (local_T < 0) | (local_T >= len(self.span))
         rows_TD = F.embedding(local_T.masked_fill(elsewhere_T, 0), self.weight)

@@ -15,6 +15,7 @@ from slipstream.kernels.norms import add_norm, add_squares, pair_norms
 from slipstream.kernels.plans import Plan, PlanKey, Workspace, default_plan, workspace
 from slipstream.kernels.skinny import Ready, Rms, skinny_linear
 from slipstream.kernels.tuned import tuned_plans
+from slipstream.layers.embedding import Lookup, Rows
 from slipstream.layers.linear import Linear, RowLinear
 from slipstream.layers.norm import RMSNorm
 from slipstream.layers.products import Stream
@@ -41,9 +42,10 @@ class KernelProducts:
             self._defaults[key] = default_plan(num_out // (2 if gated else 1), num_in)
         return self._defaults[key]
 
-    def begin(self, x_TD: Tensor, follows: RMSNorm) -> Stream:
+    def begin(self, rows: Rows, follows: RMSNorm) -> Stream:
         """A stream of these rows."""
-        return Stream(*add_squares(x_TD.contiguous(), follows.weight, pdl=self.pdl))
+        x_TD, ids_T = _unread(rows)
+        return Stream(*add_squares(x_TD, follows.weight, ids_T=ids_T, pdl=self.pdl))
 
     def product(self, linear: Linear, x_TI: Tensor) -> Tensor:
         """linear(x)."""
@@ -94,10 +96,11 @@ class KernelProducts:
         """norm(x)."""
         return add_norm(stream.x_TD, None, norm.weight, eps=norm.eps, pdl=self.pdl)[1]
 
-    def pair(self, norms: tuple[RMSNorm, RMSNorm], first_TD: Tensor, second_TD: Tensor) -> tuple[Tensor, Tensor]:
+    def pair(self, norms: tuple[RMSNorm, RMSNorm], first: Rows, second_TD: Tensor) -> tuple[Tensor, Tensor]:
         """Two norms side by side."""
         weights, eps = (norms[0].weight, norms[1].weight), (norms[0].eps, norms[1].eps)
-        return pair_norms(first_TD.contiguous(), second_TD.contiguous(), weights, eps=eps, pdl=self.pdl)
+        first_TD, ids_T = _unread(first)
+        return pair_norms(first_TD, second_TD.contiguous(), weights, eps=eps, ids_T=ids_T, pdl=self.pdl)
 
     def scores(self, head: Linear, normed_TD: Tensor) -> Tensor:
         """head(x) [T, V], the same bits as `choose` sees."""
@@ -113,6 +116,11 @@ class KernelProducts:
 
     def _head_plan(self, head: Linear) -> Plan:
         return replace(self.plan_of(head), split=1)
+
+
+def _unread(rows: Rows) -> tuple[Tensor, Tensor | None]:
+    """Rows, or a table and which of its rows."""
+    return (rows.table_VD, rows.ids_T.contiguous()) if isinstance(rows, Lookup) else (rows.contiguous(), None)
 
 
 def _of(norm: RMSNorm, stream: Stream) -> tuple[Tensor, Rms]:

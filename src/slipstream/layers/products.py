@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from slipstream.kernels.draws import Choice, Draws
+from slipstream.layers.embedding import Rows, read
 from slipstream.layers.linear import Linear, RowLinear
 from slipstream.layers.norm import RMSNorm
 
@@ -32,7 +33,7 @@ class Products(Protocol):
         """Whether our kernels start before the one in front has ended; None: there are none, torch does all."""
         ...
 
-    def begin(self, x_TD: Tensor, follows: RMSNorm) -> Stream:
+    def begin(self, rows: Rows, follows: RMSNorm) -> Stream:
         """A stream of these rows; follows: the norm that will read it."""
         ...
 
@@ -56,7 +57,7 @@ class Products(Protocol):
         """norm(x) [T, D]."""
         ...
 
-    def pair(self, norms: tuple[RMSNorm, RMSNorm], first_TD: Tensor, second_TD: Tensor) -> tuple[Tensor, Tensor]:
+    def pair(self, norms: tuple[RMSNorm, RMSNorm], first: Rows, second_TD: Tensor) -> tuple[Tensor, Tensor]:
         """Two norms side by side [T, 2 D], and the second alone [T, D]."""
         ...
 
@@ -76,9 +77,9 @@ class TorchProducts:
 
     pdl: None = None
 
-    def begin(self, x_TD: Tensor, follows: RMSNorm) -> Stream:
+    def begin(self, rows: Rows, follows: RMSNorm) -> Stream:
         """A stream of these rows."""
-        return Stream(x_TD)
+        return Stream(read(rows))
 
     def product(self, linear: Linear, x_TI: Tensor) -> Tensor:
         """linear(x)."""
@@ -101,10 +102,10 @@ class TorchProducts:
         """norm(x)."""
         return norm(stream.x_TD)
 
-    def pair(self, norms: tuple[RMSNorm, RMSNorm], first_TD: Tensor, second_TD: Tensor) -> tuple[Tensor, Tensor]:
+    def pair(self, norms: tuple[RMSNorm, RMSNorm], first: Rows, second_TD: Tensor) -> tuple[Tensor, Tensor]:
         """Two norms side by side."""
         normed_TD = norms[1](second_TD)
-        return torch.cat((norms[0](first_TD), normed_TD), dim=-1), normed_TD
+        return torch.cat((norms[0](read(first)), normed_TD), dim=-1), normed_TD
 
     def scores(self, head: Linear, normed_TD: Tensor) -> Tensor:
         """head(x)."""

@@ -55,10 +55,10 @@ class Decoder(nn.Module):
 
         tag_1D: a row that the ranks want summed; it rides on the embedding's own sum.
         """
-        x_TD, tag_1D = self.embed.with_tag(tokens_T, tag_1D)
+        rows, tag_1D = self.embed.look_up(tokens_T, tag_1D)
         norms = [*(layer.attention_norm for layer in self.layers), self.norm]
-        stream = self.products.begin(x_TD, norms[0])
-        captured = [x_TD] if 0 in self.captures else []
+        stream = self.products.begin(rows, norms[0])
+        captured = [stream.x_TD] if 0 in self.captures else []
         for index, layer in enumerate(self.layers):
             stream = layer(stream, attend, self.rope, self.products, norms[index + 1])
             if index + 1 in self.captures:

@@ -244,7 +244,6 @@ class GraphedCycle:
         check = self._compares(statics.shape)
         verified = cycle.look(tree, attend, statics.sampling(), check=check)
         accepted = cycle.walk(tree, verified, statics.limits_S, statics.seeds_S, statics.positions_S)
-        statics.outcome.copy_(torch.cat((accepted.counts_S[:, None], accepted.tokens_SD, tree.depths_SN), dim=1))
         if not tree.is_chain:
             self._settle(statics, accepted)
         if self.room is not None and verified.features_TF is not None:
@@ -254,7 +253,7 @@ class GraphedCycle:
             self._keep(self.room, statics, accepted.tokens_SD, features_SDF)
             if cycle.page_features is not None:
                 cycle.page_features.keep_rows(statics.keys(roots_S[:, None]), roots_S, features_SDF, pdl=cycle.pool.pdl)
-        statics.foresee(accepted, pdl=cycle.pool.pdl)
+        statics.leave(accepted, tree, pdl=cycle.pool.pdl)
 
     def _settle(self, statics: Statics, accepted: Accepted) -> None:
         """Move the accepted path's entries to the addresses of their positions; what is not accepted moves nowhere."""

@@ -124,14 +124,17 @@ class Statics:
         """Copy without waiting for the device."""
         to.copy_(values.pin_memory() if to.is_cuda else values, non_blocking=True)
 
-    def foresee(self, accepted: Accepted, *, pdl: bool | None) -> None:
-        """Note where every place's next cycle begins, if the batch stays."""
+    def leave(self, accepted: Accepted, tree: TokenTree, *, pdl: bool | None) -> None:
+        """Leave the outcome, and note where every place's next cycle begins, if the batch stays."""
         emitted_SD, counts_S, drafted = accepted.tokens_SD, accepted.counts_S, bool(self.shape.steps)
         if pdl is not None:
             from slipstream.kernels.accept import advance  # noqa: PLC0415 - needs triton
 
-            advance(self.fields, emitted_SD.contiguous(), counts_S, self.after, drafted=drafted, pdl=pdl)
+            depths_SN, fields = None if tree.is_chain else tree.depths_SN.contiguous(), (self.fields, self.after)
+            emitted_SD = emitted_SD.contiguous()
+            advance(*fields, emitted_SD, counts_S, self.outcome, drafted=drafted, depths_SN=depths_SN, pdl=pdl)
             return
+        self.outcome.copy_(torch.cat((counts_S[:, None], emitted_SD, tree.depths_SN), dim=1))
         counts_S = counts_S * self.taken_S
         moved_S, room_S = counts_S > 0, self.fields[6] - counts_S
         last_S = emitted_SD.gather(1, (counts_S - 1).clamp(min=0)[:, None])[:, 0]

@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from slipstream.kernels.places import keep_page_ends, waiting_rows
+from slipstream.kernels.places import keep_page_ends, take_rows, waiting_rows
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -26,3 +26,9 @@ def test_only_the_features_of_rows_that_end_a_page_are_kept(width: int) -> None:
     wanted = torch.full((6, width), -1.0).to(DEVICE)
     wanted[3], wanted[5] = features[0, 2], features[1, 1]  # positions 7 and 15
     assert torch.equal(kept, wanted)
+
+
+def test_rows_of_two_tensors_are_taken_at_once() -> None:
+    both, ids = torch.randn(2, 6, 40).to(DEVICE), torch.tensor([4, 0]).to(DEVICE)
+    found = take_rows(both[0], both[1], ids)
+    assert torch.equal(torch.stack(found), both[:, ids])

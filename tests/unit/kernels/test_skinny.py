@@ -9,7 +9,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
-from slipstream.kernels.norms import add_norm, add_squares
+from slipstream.kernels.norms import add_norm, add_squares, pair_norms
 from slipstream.kernels.plans import Plan, Workspace, default_plan, workspace
 from slipstream.kernels.skinny import Ready, Rms, skinny_linear
 from slipstream.kernels.twins import linear_twin, squares_twin
@@ -108,3 +108,23 @@ def test_the_norm_adds_the_residual_first() -> None:
     same, normed = add_norm(x, None, weight, eps=EPS)
     assert same is x
     torch.testing.assert_close(normed, torch.nn.functional.rms_norm(x, (96,), weight, EPS))
+
+
+def test_rows_of_a_table_are_read_where_a_forward_begins() -> None:
+    table, ids, weights = random(9, 96), torch.tensor([7, 0, 7], device=DEVICE), (random(96), random(96))
+    rows = table[ids]
+    found = add_squares(table, weights[0], ids_T=ids)
+    assert all(torch.equal(one, other) for one, other in zip(found, add_squares(rows, weights[0]), strict=True))
+    assert torch.equal(found[0], rows)
+    second = random(3, 96)
+    looked_up = pair_norms(table, second, weights, eps=(EPS, EPS), ids_T=ids)
+    given = pair_norms(rows, second, weights, eps=(EPS, EPS))
+    assert all(torch.equal(one, other) for one, other in zip(looked_up, given, strict=True))
+
+
+def test_squares_are_summed_over_the_plans_outputs_whatever_the_tiles(space: Workspace) -> None:
+    x, w, weight, residual = random(80, 64), random(256, 64) / 8, random(256), random(80, 256)
+    plan, squares = Plan(block_out=64, block_in=64), torch.empty(80, 4, device=DEVICE)
+    ready = Ready(weight=weight, squares=squares, scaled=torch.empty_like(residual))
+    total = skinny_linear(x, w, space=space, plan=plan, residual=residual, ready=ready)
+    torch.testing.assert_close(squares, squares_twin(total, 64), rtol=1e-3, atol=1e-2)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from slipstream.config.model import ModelConfig
-from slipstream.layers.embedding import Embedding
+from slipstream.layers.embedding import Embedding, read
 from slipstream.layers.linear import RowLinear
 from slipstream.models.llama import build
 from slipstream.parallel.cut import span_of
@@ -53,7 +53,8 @@ def test_every_rank_looks_up_what_the_whole_table_holds(vocab_size: int, size: i
         layer.weight.data = table[layer.span.start : layer.span.stop]
         tag_1D = torch.zeros(1, 12)
         tag_1D[0, group.rank] = group.rank + 1.0
-        return *layer.with_tag(tokens_T, tag_1D), layer(tokens_T)
+        rows, tag_1D = layer.look_up(tokens_T, tag_1D)
+        return read(rows), tag_1D, layer(tokens_T)
 
     for rows_TD, tag_1D, alone_TD in together(size, look_up):
         assert torch.equal(rows_TD, table)
@@ -69,8 +70,8 @@ def test_what_is_read_fits_the_layers_that_a_rank_builds(size: int) -> None:
     def shapes(group: Group) -> dict[str, tuple[int, ...]]:
         return read_shapes(config, group if size > 1 else SoloGroup())
 
-    for rank, read in enumerate(together(size, shapes)):
-        assert read == built_shapes(config, rank, size)
+    for rank, found in enumerate(together(size, shapes)):
+        assert found == built_shapes(config, rank, size)
 
 
 def read_shapes(config: ModelConfig, group: Group) -> dict[str, tuple[int, ...]]:
