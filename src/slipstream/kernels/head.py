@@ -55,8 +55,8 @@ def head_kernel(
     rows = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
     after_previous(PDL)
     sums, _ = accumulate(
-        x, w, w_tiles, rows, num_rows, tile * BLOCK_O, 0, None, None, (NUM_IN + BLOCK_D - 1) // BLOCK_D,
-        NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, 1, 0, TMA, 0, 0,
+        x, w, w_tiles, rows, num_rows, tile * BLOCK_O, 0, (NUM_IN + BLOCK_D - 1) // BLOCK_D,
+        NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, 1, 0, TMA,
     )  # fmt: skip
     outs = tile * BLOCK_O + tl.arange(0, BLOCK_O)
     real = rows < num_rows

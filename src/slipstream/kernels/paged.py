@@ -25,7 +25,17 @@ from torch import Tensor
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.launch import assert_rows, launch, power_of_two
 from slipstream.kernels.order import after_previous
-from slipstream.kernels.paged_parts import ROWS, angles, combined, finish, new_places, store_new, turned
+from slipstream.kernels.paged_parts import (
+    ROWS,
+    angles,
+    ask_ahead,
+    combined,
+    combined_many,
+    finish,
+    new_places,
+    store_new,
+    turned,
+)
 from slipstream.kernels.paged_tile import attend_part
 
 PART = 256  # keys of a part: fixed, because it decides in which order a row's sums are added
@@ -57,6 +67,11 @@ def paged_kernel(
     last, start = tl.max(newest_M, axis=0), part * PART_KEYS
     q_at = at_row * (NUM_KV_HEADS * GROUP) + head * GROUP + columns % GROUP
     q_used = real[:, None] & (widths < WIDTH)[None, :]
+    if PDL:
+        ask_ahead(
+            keys + head * WIDTH, values + head * WIDTH, pages + sequence * num_pages, start, last, NUM_KV_HEADS, WIDTH,
+            PAGE, PART_KEYS, BLOCK_K,
+        )  # fmt: skip
     if TURN:
         position_M = tl.minimum(tl.maximum(newest_M - first, 0), last_position)
         cosine, sine = angles(position_M, real, cos, sin, WIDTH, BLOCK_K)
@@ -114,17 +129,23 @@ def combine_kernel(
     NUM_HEADS: tl.constexpr,
     WIDTH: tl.constexpr,
     PART_KEYS: tl.constexpr,
+    FEW: tl.constexpr,
     BLOCK_K: tl.constexpr,
     PDL: tl.constexpr,
 ) -> None:
-    """One head of one row."""
-    after_previous(PDL)
+    """One head of one row: few parts in the order in which a program adds them for all its columns."""
     place, widths = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_K)
-    one = tl.arange(0, 1)
-    used = (tl.load(newest + place // NUM_HEADS).to(tl.int32) + PART_KEYS) // PART_KEYS + one
-    at, kept = sums_in + (place * num_parts + one)[None, :] * WIDTH + widths[:, None], (widths < WIDTH)[:, None]
-    whole = combined(at, tops_in + (place * num_parts + one) * 2, used, one == 0, kept, WIDTH, 1, BLOCK_K)
-    tl.store(out + (place + one)[None, :] * WIDTH + widths[:, None], whole.to(out.dtype.element_ty), mask=kept)
+    used = (tl.load(newest + place // NUM_HEADS, cache_modifier=".cg").to(tl.int32) + PART_KEYS) // PART_KEYS
+    after_previous(PDL)
+    first, to = place * num_parts, out + place * WIDTH + widths
+    if used > FEW:
+        row = combined_many(sums_in + first * WIDTH, tops_in + first * 2, used, WIDTH, BLOCK_K)
+        tl.store(to, row.to(out.dtype.element_ty), mask=widths < WIDTH)
+    else:
+        one, kept = tl.arange(0, 1), (widths < WIDTH)[:, None]
+        at = sums_in + (first + one)[None, :] * WIDTH + widths[:, None]
+        whole = combined(at, tops_in + (first + one) * 2, used + one, one == 0, kept, WIDTH, 1, BLOCK_K)
+        tl.store(to[:, None] + one[None, :], whole.to(out.dtype.element_ty), mask=kept)
 
 
 def paged_attention(
@@ -172,7 +193,7 @@ def paged_attention(
     if parts > 1 and not here:
         launch(
             combine_kernel, (out.shape[0] * num_heads,), sums, tops, keys.newest, out, parts,
-            NUM_HEADS=num_heads, WIDTH=width, PART_KEYS=PART, BLOCK_K=power_of_two(width), PDL=pdl, num_warps=2,
-            launch_pdl=pdl,
+            NUM_HEADS=num_heads, WIDTH=width, PART_KEYS=PART, FEW=FEW_PARTS, BLOCK_K=power_of_two(width), PDL=pdl,
+            num_warps=4, launch_pdl=pdl,
         )  # fmt: skip
     return out

@@ -6,6 +6,7 @@ Shape letters: R rows of a sequence, M columns (a row and a head), K head width,
 # The language of kernels is not typed as Python is: pyright sees its ranges, tuples and device calls as errors.
 # pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
 # pyright: reportArgumentType=false, reportPossiblyUnboundVariable=false, reportIndexIssue=false
+# pyright: reportAssignmentType=false
 
 from typing import Any
 
@@ -15,6 +16,31 @@ import triton.language as tl
 from slipstream.kernels.paged_tile import place_of
 
 ROWS = tl.constexpr(16)  # new entries that are stored at a time
+MANY = tl.constexpr(64)  # parts that are added at a time
+LINE = tl.constexpr(64)  # elements of two bytes in a line of the cache
+
+
+@triton.jit
+def ask_ahead(
+    keys: "Any",
+    values: "Any",
+    pages: "Any",
+    start: "Any",
+    last: "Any",
+    NUM_KV_HEADS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    PAGE: tl.constexpr,
+    PART_KEYS: tl.constexpr,
+    BLOCK_K: tl.constexpr,
+) -> None:
+    """Have a part's entries of one head come to the L2 while the kernel in front still runs."""
+    at = start + tl.arange(0, PART_KEYS)
+    slots = place_of(pages, at, at <= last, PAGE) * (NUM_KV_HEADS * WIDTH)
+    lines: tl.constexpr = BLOCK_K // LINE if BLOCK_K > LINE else 1
+    offsets = slots[:, None] + (tl.arange(0, lines) * LINE)[None, :]
+    asked: tl.constexpr = "prefetch.global.L2 [$1]; mov.u32 $0, 0;"
+    tl.inline_asm_elementwise(asked, "=r,l", [keys + offsets], tl.int32, is_pure=False, pack=1)
+    tl.inline_asm_elementwise(asked, "=r,l", [values + offsets], tl.int32, is_pure=False, pack=1)
 
 
 @triton.jit
@@ -212,3 +238,25 @@ def pair(
         tile * factor[None, :] + next_tile * next_factor[None, :],
         weight * factor + next_weight * next_factor,
     )
+
+
+@triton.jit
+def combined_many(sums: "Any", tops: "Any", used: "Any", WIDTH: tl.constexpr, BLOCK_K: tl.constexpr) -> Any:
+    """All parts of one column [K], MANY at a time, each lot seen from the highest maximum so far."""
+    many, widths = tl.arange(0, MANY), tl.arange(0, BLOCK_K)
+    highest, weight = float("-inf"), 0.0
+    total = tl.zeros((BLOCK_K,), tl.float32)
+    for first in range(0, used, MANY):
+        part = first + many
+        known = part < used
+        top = tl.load(tops + part * 2, mask=known, other=float("-inf"), cache_modifier=".cg")
+        own = tl.load(tops + part * 2 + 1, mask=known, other=0.0, cache_modifier=".cg")
+        at, kept = sums + part[:, None] * WIDTH + widths[None, :], known[:, None] & (widths < WIDTH)[None, :]
+        tile = tl.load(at, mask=kept, other=0.0, cache_modifier=".cg")
+        new_highest = tl.maximum(highest, tl.max(top, axis=0))
+        base = tl.where(new_highest == float("-inf"), 0.0, new_highest)
+        factor, keep = tl.exp2(top - base), tl.exp2(highest - base)
+        total = total * keep + tl.sum(tile * factor[:, None], axis=0)
+        weight = weight * keep + tl.sum(own * factor, axis=0)
+        highest = new_highest
+    return total / tl.where(weight > 0, weight, 1.0)

@@ -33,7 +33,6 @@ class Plan:
     warps: int = 4
     stages: int = 4
     tma: bool = False  # weights through the tensor memory accelerator
-    early: int = 0  # inputs of a part whose weights are read before the kernel in front has ended; they are added last
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,7 +25,6 @@ from slipstream.kernels.plans import Plan, Tile, Workspace, default_plan, tile_f
 from slipstream.kernels.skinny_tile import (
     accumulate,
     collect,
-    early_weights,
     row_scales,
     row_squares,
     store_gated,
@@ -58,8 +57,6 @@ def skinny_kernel(
     NUM_SQUARES: tl.constexpr,
     GATED: tl.constexpr,
     TMA: tl.constexpr,
-    EARLY: tl.constexpr,
-    SQUARED: tl.constexpr,
     PDL: tl.constexpr,
 ) -> None:
     """One tile of outputs (or the same tile of gate and up) for one tile of rows, over one part of the inputs."""
@@ -67,15 +64,12 @@ def skinny_kernel(
     rows = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)  # row tiles side by side: a weight tile is read once
     steps: tl.constexpr = ((NUM_IN + BLOCK_D - 1) // BLOCK_D + SPLIT - 1) // SPLIT
     first = split * steps * BLOCK_D
-    early, early_up = None, None
-    if EARLY > 0:
-        early, early_up = early_weights(w, tile * BLOCK_O, first, NUM_OUT, NUM_IN, BLOCK_O, EARLY, GATED)
     after_previous(PDL)
     if NUM_SQUARES > 0:
         eight = row_squares(squares, rows, num_rows, BLOCK_T, NUM_SQUARES)
     sums, ups = accumulate(
-        x, w, w_tiles, rows, num_rows, tile * BLOCK_O, first, early, early_up, steps,
-        NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, SPLIT, GATED, TMA, EARLY, PDL,
+        x, w, w_tiles, rows, num_rows, tile * BLOCK_O, first, steps,
+        NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, SPLIT, GATED, TMA,
     )  # fmt: skip
     place = tl.program_id(0) * (tl.num_programs(1) // SPLIT) + tile
     last = True
@@ -96,7 +90,7 @@ def skinny_kernel(
         else:
             store_rows(
                 sums, out, bias, residual, ready_weight, ready_squares, ready_scaled, rows, num_rows, tile,
-                NUM_OUT, BLOCK_O, SQUARED,
+                NUM_OUT, BLOCK_O,
             )  # fmt: skip
 
 
@@ -144,7 +138,6 @@ def skinny_linear(
     assert w_OD.shape[1] == num_in, "the weight takes rows of this width"
     if out is None:
         out = empty_like_rows(x_TD, num_rows, num_out)
-    squared = plan.block_out
     tile = tile_for(plan, num_rows, num_in, gated=gated, keep_outs=ready is not None)
     plan, tiles = tile.plan, -(-num_out // tile.plan.block_out)
     most = slab_rows(tile, space, num_columns=tiles * tile.plan.block_out * (2 if gated else 1))
@@ -158,7 +151,7 @@ def skinny_linear(
             rms.eps if rms else 0.0,
             NUM_OUT=num_out, NUM_IN=num_in, BLOCK_T=tile.rows, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
             SPLIT=plan.split, NUM_SQUARES=rms.squares.shape[1] if rms else 0, GATED=gated, TMA=plan.tma,
-            EARLY=plan.early, SQUARED=squared, PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
+            PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
         )  # fmt: skip
     return out
 

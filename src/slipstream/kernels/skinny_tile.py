@@ -17,9 +17,7 @@ import triton.language as tl
 
 @triton.jit
 def held(tile: "Any") -> Any:
-    """The same tile, to the compiler another one: what follows does not decide how it lay in registers before."""
-    if tile.dtype.primitive_bitwidth == 16:
-        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tile], tile.dtype, is_pure=False, pack=2)
+    """The same fp32 tile, to the compiler another one: what follows does not decide how it lay in registers before."""
     return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tile], tile.dtype, is_pure=False, pack=1)
 
 
@@ -46,29 +44,6 @@ def row_scales(eight: "Any", eps: "Any", NUM_IN: tl.constexpr, BLOCK_T: tl.const
 
 
 @triton.jit
-def early_weights(
-    w: "Any",
-    first_out: "Any",
-    first_in: "Any",
-    NUM_OUT: tl.constexpr,
-    NUM_IN: tl.constexpr,
-    BLOCK_O: tl.constexpr,
-    EARLY: tl.constexpr,
-    GATED: tl.constexpr,
-) -> Any:
-    """The weights of a part's first inputs [O, EARLY], read while the kernel in front still runs."""
-    ins = first_in + tl.arange(0, EARLY)
-    outs = tl.minimum(first_out + tl.arange(0, BLOCK_O), NUM_OUT - 1).to(tl.int64)
-    at = w + outs[:, None] * NUM_IN + ins[None, :]
-    within = (ins < NUM_IN)[None, :]
-    tile = tl.load(at, within, 0.0, eviction_policy="evict_first")
-    up_tile = tile
-    if GATED:
-        up_tile = tl.load(at + NUM_OUT * NUM_IN, within, 0.0, eviction_policy="evict_first")
-    return tile, up_tile
-
-
-@triton.jit
 def accumulate(
     x: "Any",
     w: "Any",
@@ -77,8 +52,6 @@ def accumulate(
     num_rows: "Any",
     first_out: "Any",
     first_in: "Any",
-    early: "Any",
-    early_up: "Any",
     steps: tl.constexpr,
     NUM_OUT: tl.constexpr,
     NUM_IN: tl.constexpr,
@@ -88,21 +61,12 @@ def accumulate(
     SPLIT: tl.constexpr,
     GATED: tl.constexpr,
     TMA: tl.constexpr,
-    EARLY: tl.constexpr,
-    HELD: tl.constexpr,
 ) -> Any:
-    """Sums [O, T] over `steps` blocks of inputs, and the same tile of the second half of W if gated.
-
-    The first EARLY inputs, whose weights are there already, are added last; HELD: they wait in registers.
-    """
+    """Sums [O, T] over `steps` blocks of inputs in order, and the same tile of the second half of W if gated."""
     sums = tl.zeros((BLOCK_O, BLOCK_T), tl.float32)
     ups = tl.zeros((BLOCK_O, BLOCK_T) if GATED else (1, 1), tl.float32)
     outs = tl.minimum(first_out + tl.arange(0, BLOCK_O), NUM_OUT - 1).to(tl.int64)
-    if EARLY > 0:
-        early_ins = first_in + tl.arange(0, EARLY)
-        at_early = x + rows[:, None] * NUM_IN + early_ins[None, :]
-        early_x = tl.load(at_early, (rows < num_rows)[:, None] & (early_ins < NUM_IN)[None, :], 0.0)
-    for step in range(EARLY // BLOCK_D, steps):
+    for step in range(steps):
         ins = first_in + step * BLOCK_D + tl.arange(0, BLOCK_D)
         within = ins < NUM_IN
         x_tile = tl.load(x + rows[:, None] * NUM_IN + ins[None, :], (rows < num_rows)[:, None] & within[None, :], 0.0)
@@ -123,14 +87,6 @@ def accumulate(
             else:
                 up_tile = tl.load(w + (outs[:, None] + NUM_OUT) * NUM_IN + ins[None, :], within[None, :], 0.0)
             ups = tl.dot(up_tile, tl.trans(x_tile), ups, input_precision="ieee")
-    if EARLY > 0:
-        if HELD:
-            early, early_x = held(early), held(early_x)
-        sums = tl.dot(early, tl.trans(early_x), sums, input_precision="ieee")
-        if GATED:
-            if HELD:
-                early_up = held(early_up)
-            ups = tl.dot(early_up, tl.trans(early_x), ups, input_precision="ieee")
     return sums, ups
 
 
@@ -183,12 +139,8 @@ def store_rows(
     tile: "Any",
     NUM_OUT: tl.constexpr,
     BLOCK_O: tl.constexpr,
-    SQUARED: tl.constexpr,
 ) -> None:
-    """Round, add the bias before and the residual after rounding, store, and leave what the next norm needs.
-
-    Squares are summed over SQUARED outputs each, whatever the tile.
-    """
+    """Round, add the bias before and the residual after rounding, store, and leave what the next norm needs."""
     outs = tile * BLOCK_O + tl.arange(0, BLOCK_O)
     used = (outs < NUM_OUT)[:, None] & (rows < num_rows)[None, :]
     at = rows[None, :] * NUM_OUT + outs[:, None]
@@ -200,12 +152,8 @@ def store_rows(
         rounded = (before.to(tl.float32) + rounded.to(tl.float32)).to(out.dtype.element_ty)
         if ready_weight is not None:
             wide = tl.where(used, rounded.to(tl.float32), 0.0)
-            own = tl.arange(0, BLOCK_O)[:, None] // SQUARED
-            at_parts = ready_squares + rows * ((NUM_OUT + SQUARED - 1) // SQUARED) + tile * (BLOCK_O // SQUARED)
-            for part in tl.static_range(BLOCK_O // SQUARED):
-                total = tl.sum(tl.where(own == part, wide * wide, 0.0), axis=0)
-                within = rows * 0 + tile * BLOCK_O + part * SQUARED < NUM_OUT
-                tl.store(at_parts + part, total, mask=(rows < num_rows) & within)
+            at_tile = ready_squares + rows * ((NUM_OUT + BLOCK_O - 1) // BLOCK_O) + tile
+            tl.store(at_tile, tl.sum(wide * wide, axis=0), mask=rows < num_rows)
             weight = tl.load(ready_weight + outs, outs < NUM_OUT, 0.0).to(tl.float32)[:, None]
             tl.store(ready_scaled + at, (wide * weight).to(out.dtype.element_ty), mask=used)
     tl.store(out + at, rounded, mask=used)

@@ -3,6 +3,8 @@
 What no row may read is NaN, so that a read beyond a length shows.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,12 +12,14 @@ from torch import Tensor
 pytest.importorskip("triton")
 
 from slipstream.kernels.keys import Keys
-from slipstream.kernels.paged import BLOCK, PART, paged_attention
+from slipstream.kernels.paged import BLOCK, FEW_PARTS, PART, paged_attention
+from slipstream.kernels.paged_parts import MANY
 from slipstream.kernels.qkv import rotate_and_store
 from slipstream.kernels.twins import NO_KEY, attention_twin, keys_of_row
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 PAGE = 16
+MANY_PARTS = MANY.value
 
 
 def seen_slots(keys: Keys) -> Tensor:
@@ -123,3 +127,25 @@ def test_a_rows_bits_do_not_depend_on_a_longer_limit_or_on_other_rows() -> None:
     three = paged_attention(queries, *pool, Keys(pages=pages, page=PAGE, newest=newest, most=PART + 8))
     alone = Keys(pages=pages, page=PAGE, newest=newest[:, 1:2].contiguous(), most=4 * PART)
     assert torch.equal(paged_attention(queries[1:2].contiguous(), *pool, alone)[0], three[1])
+
+
+@pytest.mark.parametrize("longest", [FEW_PARTS * PART + 9, MANY_PARTS * PART + 70])
+def test_more_parts_than_a_program_adds_are_added_by_another_kernel(longest: int) -> None:
+    newest = torch.tensor([[longest - 1]]).to(DEVICE)
+    keys = Keys(pages=table(1, -(-longest // PAGE)), page=PAGE, newest=newest, most=longest)
+    slots = seen_slots(keys)
+    pool = poisoned_pool(slots, (int(keys.pages.max()) + 1) * PAGE, 1, 16)
+    queries = torch.randn(1, 1, 16).to(DEVICE)
+    arrivals = torch.zeros(64, dtype=torch.int32, device=DEVICE)
+    wanted = attention_twin(queries, *pool, slots.to(DEVICE))
+    torch.testing.assert_close(paged_attention(queries, *pool, keys, arrivals=arrivals), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_short_rows_bits_do_not_depend_on_who_adds_its_parts() -> None:
+    pages, queries = table(1, -(-3 * PART // PAGE)), torch.randn(1, 1, 16).to(DEVICE)
+    pool = (torch.randn(3 * PART + PAGE, 1, 16).to(DEVICE), torch.randn(3 * PART + PAGE, 1, 16).to(DEVICE))
+    keys = Keys(pages=pages, page=PAGE, newest=torch.tensor([[2 * PART + 9]]).to(DEVICE), most=3 * PART)
+    arrivals = torch.zeros(64, dtype=torch.int32, device=DEVICE)
+    in_company = replace(keys, most=(FEW_PARTS + 3) * PART)  # of a request with a longer context
+    found = [paged_attention(queries, *pool, each, arrivals=arrivals) for each in (keys, in_company)]
+    assert torch.equal(*found)
