@@ -100,7 +100,7 @@ def delay_of(inject: str, *, graphs: bool) -> float:
     to back, and with 10 ms in one stage verify became 6 ms shorter.
     """
     if not graphs:
-        return 100.0
+        return 200.0
     return 10.0 if inject == "host" else 2.0
 
 
