@@ -50,7 +50,7 @@ def paged_kernel(
     scale: "Any", first: "Any", window: "Any", num_rows: "Any", num_pages: "Any", num_path: "Any", num_parts: "Any",
     last_position: "Any", GROUP: tl.constexpr, NUM_KV_HEADS: tl.constexpr, WIDTH: tl.constexpr, PAGE: tl.constexpr,
     TREE: tl.constexpr, TURN: tl.constexpr, HERE: tl.constexpr, PART_KEYS: tl.constexpr, BLOCK_L: tl.constexpr,
-    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, PDL: tl.constexpr,
+    BLOCK_M: tl.constexpr, BLOCK_K: tl.constexpr, STAGES: tl.constexpr, FEW: tl.constexpr, PDL: tl.constexpr,
 ) -> None:  # fmt: skip
     """One part of one sequence's keys for the columns of one kv head.
 
@@ -67,7 +67,7 @@ def paged_kernel(
     last, start = tl.max(newest_M, axis=0), part * PART_KEYS
     q_at = at_row * (NUM_KV_HEADS * GROUP) + head * GROUP + columns % GROUP
     q_used = real[:, None] & (widths < WIDTH)[None, :]
-    if PDL:
+    if PDL and num_parts <= FEW:  # more would be read too early
         ask_ahead(
             keys + head * WIDTH, values + head * WIDTH, pages + sequence * num_pages, start, last, NUM_KV_HEADS, WIDTH,
             PAGE, PART_KEYS, BLOCK_K,
@@ -187,7 +187,7 @@ def paged_attention(
         0 if cos is None else cos.shape[0] - 1,
         GROUP=group, NUM_KV_HEADS=num_kv_heads, WIDTH=width,
         PAGE=keys.page, TREE=keys.paths is not None, TURN=cos is not None, HERE=here, PART_KEYS=PART,
-        BLOCK_L=BLOCK, BLOCK_M=block_m, BLOCK_K=power_of_two(width), STAGES=stages, PDL=pdl,
+        BLOCK_L=BLOCK, BLOCK_M=block_m, BLOCK_K=power_of_two(width), STAGES=stages, FEW=FEW_PARTS, PDL=pdl,
         num_warps=warps, launch_pdl=pdl,
     )  # fmt: skip
     if parts > 1 and not here:
