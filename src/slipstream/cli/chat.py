@@ -5,7 +5,8 @@ import sys
 from collections.abc import Iterator
 
 import slipstream
-from slipstream.cli.options import ModelOptions, SamplingOptions
+from slipstream.cli.options import ModelOptions
+from slipstream.cli.sampling_options import SamplingOptions
 from slipstream.cli.show import TintedAnswer, brief, may_tint
 from slipstream.cli.spread import spread
 from slipstream.config.sampling import SamplingParams

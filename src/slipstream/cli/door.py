@@ -7,19 +7,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from slipstream.cli.options import ModelOptions
+from slipstream.cli.panels import option
 from slipstream.weights.store import resolve_model
 
 HTTP, LIMITS, ANSWERS = "HTTP", "Limits", "Answers"
 NEEDED = ("fastapi", "uvicorn", "prometheus_client", "msgspec")
 KEY_VARIABLE = "SLIPSTREAM_API_KEY"
 MIB = 1 << 20
-
-
-def option(help: str, panel: str, *names: str) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,9 @@ import typer
 from rich.table import Table
 
 import slipstream
-from slipstream.cli.options import ModelOptions, SamplingOptions
+from slipstream.cli.options import ModelOptions
 from slipstream.cli.ranks import shares_rows
+from slipstream.cli.sampling_options import SamplingOptions
 from slipstream.cli.show import heading, positions, stdout_console, table, total
 from slipstream.cli.spread import spread
 from slipstream.config.sampling import SamplingParams

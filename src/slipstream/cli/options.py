@@ -4,18 +4,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import typer
-
 import slipstream
-from slipstream.cli.grammar import chosen_grammar
+from slipstream.cli.lists import sizes
+from slipstream.cli.panels import option
 from slipstream.cli.ranks import show_start, show_trial
 from slipstream.cli.tuned import open_options
 from slipstream.cli.wiring import D2tOption, LayersOption, NormBeforeResidualOption, NormOutputOption, wiring_of
-from slipstream.config.sampling import SamplingParams
 from slipstream.telemetry.progress import BYTES, progress
 from slipstream.weights.shipped import shipped_draft, short_name
 
-MODEL, SPECULATION, RANKS, SAMPLING, SGLANG = "Model", "Speculation", "Ranks", "Sampling", "SGLang's names"
+MODEL, SPECULATION, RANKS, SGLANG = "Model", "Speculation", "Ranks", "SGLang's names"
+MOST_PLACES = 1 << 14
 DEFAULT_MODEL = "smollm2-135m"
 PASSED_ON = (
     *("device", "dtype", "draft_dtype", "max_len", "max_batch", "kv_gib", "memory_fraction", "prefix_cache"),
@@ -27,68 +26,65 @@ SHIPPED = "auto"  # what LLM calls the draft that ships with slipstream
 Value = TypeVar("Value", str, int)
 
 
-def _option(help: str, panel: str, *names: str) -> typer.models.OptionInfo:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=True)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
     """Which models, and where they run."""
 
-    model: Annotated[str | None, _option("Directory, .gguf file, pulled name or hub id.", MODEL)] = None
-    draft: Annotated[str | None, _option("The same for the draft; the shipped one if left out.", MODEL)] = None
-    config: Annotated[Path | None, _option("What `slipstream tune` wrote; flags beat it.", MODEL, "--config")] = None
-    no_draft: Annotated[bool, _option("Decode plainly.", MODEL, "--no-draft")] = False
-    device: Annotated[str, _option("auto, cpu, cuda; or cuda:N, for one rank.", MODEL)] = "auto"
-    dtype: Annotated[str, _option("auto, float32, bfloat16 or float16.", MODEL)] = "auto"
-    max_len: Annotated[int | None, _option("Tokens of prompt and answer; the model's context if left out.", MODEL)] = (
+    model: Annotated[str | None, option("Directory, .gguf file, pulled name or hub id.", MODEL)] = None
+    draft: Annotated[str | None, option("The same for the draft; the shipped one if left out.", MODEL)] = None
+    config: Annotated[Path | None, option("What `slipstream tune` wrote; flags beat it.", MODEL, "--config")] = None
+    no_draft: Annotated[bool, option("Decode plainly.", MODEL, "--no-draft")] = False
+    device: Annotated[str, option("auto, cpu, cuda; or cuda:N, for one rank.", MODEL)] = "auto"
+    dtype: Annotated[str, option("auto, float32, bfloat16 or float16.", MODEL)] = "auto"
+    max_len: Annotated[int | None, option("Tokens of prompt and answer; the model's context if left out.", MODEL)] = (
         None
     )
-    max_batch: Annotated[int, _option("Prompts that run together.", MODEL)] = 16
-    kv_gib: Annotated[float | None, _option("GiB of keys and values on each rank; 2 on a CPU.", MODEL)] = None
+    max_batch: Annotated[int, option("Prompts that run together.", MODEL)] = 16
+    kv_gib: Annotated[float | None, option("GiB of keys and values on each rank; 2 on a CPU.", MODEL)] = None
     memory_fraction: Annotated[
-        float | None, _option("Share of each device's memory for everything; 0.9 on CUDA.", MODEL)
+        float | None, option("Share of each device's memory for everything; 0.9 on CUDA.", MODEL)
     ] = None
-    dummy_weights: Annotated[bool, _option("Random ones, to time cycles.", MODEL, "--dummy-weights")] = False
-    capture_convention: Annotated[str, _option("How the draft's layer ids read: auto, output or input.", MODEL)] = (
-        "auto"
-    )
-    steps: Annotated[int | None, _option("Draft forwards a cycle, 4 if left out; 0 decodes plainly.", SPECULATION)] = (
+    graph_sizes: Annotated[
+        str | None, option("Batches captured on CUDA, such as 1,2,4,8; powers of two if left out; 0: none.", MODEL)
+    ] = None
+    dummy_weights: Annotated[bool, option("Random ones, to time cycles.", MODEL, "--dummy-weights")] = False
+    capture_convention: Annotated[str, option("How the draft's layer ids read: auto, output or input.", MODEL)] = "auto"
+    steps: Annotated[int | None, option("Draft forwards a cycle, 4 if left out; 0 decodes plainly.", SPECULATION)] = (
         None
     )
-    topk: Annotated[int | None, _option("Branches a node; 1, a chain, if left out.", SPECULATION)] = None
-    draft_tokens: Annotated[int | None, _option("Nodes verified a cycle, without the root.", SPECULATION)] = None
-    tp: Annotated[int | None, _option("Ranks the target is cut over; a launcher's, else 1.", RANKS)] = None
+    topk: Annotated[int | None, option("Branches a node; 1, a chain, if left out.", SPECULATION)] = None
+    draft_tokens: Annotated[int | None, option("Nodes verified a cycle, without the root.", SPECULATION)] = None
+    tp: Annotated[int | None, option("Ranks the target is cut over; a launcher's, else 1.", RANKS)] = None
     draft_tp: Annotated[
-        str | None, _option("Ranks the draft is cut over; replicated; auto times all, as if left out.", RANKS)
+        str | None, option("Ranks the draft is cut over; replicated; auto times all, as if left out.", RANKS)
     ] = None
-    draft_dtype: Annotated[str, _option("auto (the target's), float32, bfloat16 or float16.", RANKS)] = "auto"
-    executor: Annotated[str, _option("spawn (or torchrun's ranks), or ray.", RANKS)] = "spawn"
+    draft_dtype: Annotated[str, option("auto (the target's), float32, bfloat16 or float16.", RANKS)] = "auto"
+    executor: Annotated[str, option("spawn (or torchrun's ranks), or ray.", RANKS)] = "spawn"
     strict_memory_balance: Annotated[
-        bool, _option("Stop if one rank has much less free memory.", RANKS, "--strict-memory-balance")
+        bool, option("Stop if one rank has much less free memory.", RANKS, "--strict-memory-balance")
     ] = False
-    watchdog_s: Annotated[float, _option("Seconds a rank may be silent before all end.", RANKS)] = 30.0
+    watchdog_s: Annotated[float, option("Seconds a rank may be silent before all end.", RANKS)] = 30.0
     inject_allreduce_us: Annotated[
-        float, _option("Delay every all-reduce, gather and broadcast by this, on the device.", RANKS)
+        float, option("Delay every all-reduce, gather and broadcast by this, on the device.", RANKS)
     ] = 0.0
     synthetic_accept_length: Annotated[
-        float | None, _option("Decree the accept length, to time cycles; answers mean nothing then.", RANKS)
+        float | None, option("Decree the accept length, to time cycles; answers mean nothing then.", RANKS)
     ] = None
     prefix_cache: Annotated[
-        bool, _option("Prompts that begin alike share what was computed.", MODEL, "--prefix-cache/--no-prefix-cache")
+        bool, option("Prompts that begin alike share what was computed.", MODEL, "--prefix-cache/--no-prefix-cache")
     ] = True
     draft_max_len: Annotated[
-        int | None, _option("Tokens of context beyond which nothing is drafted; no limit if left out.", SPECULATION)
+        int | None, option("Tokens of context beyond which nothing is drafted; no limit if left out.", SPECULATION)
     ] = None
     draft_layers: LayersOption = None
     draft_norm_output: NormOutputOption = None
     draft_norm_before_residual: NormBeforeResidualOption = None
     draft_d2t: D2tOption = "offsets"
-    model_path: Annotated[str | None, _option("--model.", SGLANG)] = None
-    speculative_draft_model_path: Annotated[str | None, _option("--draft.", SGLANG)] = None
-    speculative_num_steps: Annotated[int | None, _option("--steps.", SGLANG)] = None
-    speculative_eagle_topk: Annotated[int | None, _option("--topk.", SGLANG)] = None
-    speculative_num_draft_tokens: Annotated[int | None, _option("--draft-tokens, with the root.", SGLANG)] = None
+    model_path: Annotated[str | None, option("--model.", SGLANG)] = None
+    speculative_draft_model_path: Annotated[str | None, option("--draft.", SGLANG)] = None
+    speculative_num_steps: Annotated[int | None, option("--steps.", SGLANG)] = None
+    speculative_eagle_topk: Annotated[int | None, option("--topk.", SGLANG)] = None
+    speculative_num_draft_tokens: Annotated[int | None, option("--draft-tokens, with the root.", SGLANG)] = None
 
     def load(self, *, together: int = 1) -> "slipstream.LLM":
         """Load what was chosen, with a bar on a terminal; together: requests that will run at once.
@@ -114,6 +110,7 @@ class ModelOptions:
             "topk": shape.topk,
             "draft_tokens": shape.draft_tokens,
             **{name: getattr(self, name) for name in PASSED_ON},
+            "graph_sizes": _graph_sizes(self.graph_sizes),
             "draft_tp": self.draft_tp or "auto",
             "draft_wiring": wiring_of(
                 self.draft_layers,
@@ -189,85 +186,16 @@ class Shape:
     draft_tokens: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingOptions:
-    """How answers are drawn, and what ends them."""
-
-    max_tokens: Annotated[int, _option("Longest answer.", SAMPLING)] = 256
-    temperature: Annotated[float, _option("0 is greedy.", SAMPLING)] = 0.0
-    top_p: Annotated[float, _option("Smallest set of tokens with this probability; 1 is off.", SAMPLING)] = 1.0
-    top_k: Annotated[int, _option("The k likeliest tokens; 0 is off.", SAMPLING)] = 0
-    min_p: Annotated[float, _option("Tokens at least this likely beside the likeliest; 0 is off.", SAMPLING)] = 0.0
-    seed: Annotated[int | None, _option("Same seed, same answer; a random one if left out.", SAMPLING)] = None
-    stop: Annotated[list[str] | None, _option("A text that ends the answer; may be given several times.", SAMPLING)] = (
-        None
-    )
-    ignore_eos: Annotated[bool, _option("Go on to --max-tokens.", SAMPLING, "--ignore-eos")] = False
-    n: Annotated[int, _option("Answers to each prompt; answer i is drawn with seed + i.", SAMPLING, "--n")] = 1
-    min_tokens: Annotated[int, _option("Shortest answer: nothing ends it before.", SAMPLING)] = 0
-    presence_penalty: Annotated[float, _option("Off the score of tokens that the answer has; 0 is off.", SAMPLING)] = (
-        0.0
-    )
-    frequency_penalty: Annotated[float, _option("The same, each time that they came; 0 is off.", SAMPLING)] = 0.0
-    repetition_penalty: Annotated[
-        float, _option("Divides the score of tokens of prompt and answer; 1 is off.", SAMPLING)
-    ] = 1.0
-    logit_bias: Annotated[
-        list[str] | None, _option("ID=VALUE, added to a token's score; may be given several times.", SAMPLING)
-    ] = None
-    bad_words: Annotated[
-        list[str] | None, _option("A text that may not come; may be given several times.", SAMPLING, "--bad-word")
-    ] = None
-    json_schema: Annotated[
-        str | None, _option("The answer is JSON that this schema (or @FILE) describes.", SAMPLING)
-    ] = None
-    regex: Annotated[str | None, _option("The answer is a text that this matches as a whole.", SAMPLING)] = None
-    lark: Annotated[str | None, _option("The answer follows this Lark grammar (or @FILE).", SAMPLING)] = None
-    choice: Annotated[
-        list[str] | None, _option("The answer is one of these; may be given several times.", SAMPLING)
-    ] = None
-    logprobs: Annotated[
-        int | None, _option("Log-probabilities with --json: this many tokens beside the chosen one.", SAMPLING)
-    ] = None
-
-    def params(self) -> SamplingParams:
-        """The parameters of each request.
-
-        Raises:
-            ValueError: a value is out of range.
-        """
-        return SamplingParams(
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
-            top_p=self.top_p,
-            top_k=self.top_k,
-            min_p=self.min_p,
-            seed=self.seed,
-            stop=tuple(self.stop or ()),
-            ignore_eos=self.ignore_eos,
-            n=self.n,
-            min_tokens=self.min_tokens,
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
-            repetition_penalty=self.repetition_penalty,
-            logit_bias=dict(_bias_pair(each) for each in self.logit_bias or ()),
-            bad_words=tuple(self.bad_words or ()),
-            logprobs=self.logprobs,
-            grammar=chosen_grammar(schema=self.json_schema, pattern=self.regex, grammar=self.lark, choices=self.choice),
-        )
-
-
-def _bias_pair(given: str) -> tuple[int, float]:
-    """ID=VALUE.
+def _graph_sizes(text: str | None) -> tuple[int, ...] | None:
+    """Which batches are captured; () for none.
 
     Raises:
-        ValueError: it is not that.
+        ValueError: no such sizes.
     """
-    token, _, value = given.partition("=")
-    try:
-        return int(token), float(value)
-    except ValueError:
-        raise ValueError(f"--logit-bias takes ID=VALUE, for example 42=-5, not {given!r}") from None
+    if text is None:
+        return None
+    found = sizes("--graph-sizes", text, int, low=0, high=MOST_PLACES)
+    return () if found == (0,) else found
 
 
 def load(model: str, draft: str | None, **settings: Any) -> "slipstream.LLM":

@@ -6,8 +6,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from slipstream.bench.serving.bare import Subject
 from slipstream.bench.serving.dialect import Manner
 from slipstream.bench.serving.load import Level
@@ -16,6 +14,7 @@ from slipstream.bench.serving.rows import GOALS
 from slipstream.bench.shapes import full_shape
 from slipstream.cli.bench_latency import numbers
 from slipstream.cli.bench_placement import ACCEPTANCE
+from slipstream.cli.panels import option
 from slipstream.config.speculation import MAX_STEPS
 from slipstream.text.prompts import PromptEntry, read_prompts
 
@@ -26,43 +25,39 @@ STEPS = 3
 SEED_STRIDE = 7919  # seeds of the stages' prompts lie this far apart
 
 
-def _option(help: str, panel: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=True, **more)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskOptions:
     """What is asked."""
 
-    model: Annotated[str | None, _option("The first that the server lists, if left out.", ANSWERS)] = None
-    endpoint: Annotated[str, _option("completions or chat.", ANSWERS)] = "completions"
-    prompts: Annotated[Path | None, _option("File of prompts; random ones if left out.", ANSWERS)] = None
+    model: Annotated[str | None, option("The first that the server lists, if left out.", ANSWERS)] = None
+    endpoint: Annotated[str, option("completions or chat.", ANSWERS)] = "completions"
+    prompts: Annotated[Path | None, option("File of prompts; random ones if left out.", ANSWERS)] = None
     input_len: Annotated[
-        int | None, _option(f"Words of each random prompt, about a token each; {INPUT_LEN}.", ANSWERS, min=1)
+        int | None, option(f"Words of each random prompt, about a token each; {INPUT_LEN}.", ANSWERS, min=1)
     ] = None
     token_ids: Annotated[
-        int | None, _option("Random ids below this instead of words: exact lengths (completions).", ANSWERS, min=1)
+        int | None, option("Random ids below this instead of words: exact lengths (completions).", ANSWERS, min=1)
     ] = None
     num_prompts: Annotated[
         int | None,
-        _option(
+        option(
             f"At each concurrency; all of the file, else {TURNS} x the concurrency, at least {LEAST_PROMPTS}.",
             ANSWERS,
             min=1,
         ),
     ] = None
-    max_tokens: Annotated[int, _option("Longest answer.", ANSWERS, "--max-tokens", "--output-len", min=1)] = 128
+    max_tokens: Annotated[int, option("Longest answer.", ANSWERS, "--max-tokens", "--output-len", min=1)] = 128
     ignore_eos: Annotated[
         bool | None,
-        _option(
+        option(
             "Go on to --max-tokens; if left out: with slipstream, vLLM and SGLang.",
             ANSWERS,
             "--ignore-eos/--no-ignore-eos",
         ),
     ] = None
-    temperature: Annotated[float, _option("0 is greedy.", ANSWERS, min=0)] = 0.0
-    seed: Annotated[int, _option("Of prompts, arrivals and sampling.", ANSWERS)] = 0
-    extra_body: Annotated[str | None, _option("JSON object whose fields every request gets.", ANSWERS)] = None
+    temperature: Annotated[float, option("0 is greedy.", ANSWERS, min=0)] = 0.0
+    seed: Annotated[int, option("Of prompts, arrivals and sampling.", ANSWERS)] = 0
+    extra_body: Annotated[str | None, option("JSON object whose fields every request gets.", ANSWERS)] = None
 
     def manner(self) -> Manner:
         """How answers are to be.
@@ -128,17 +123,17 @@ class LoadOptions:
 
     concurrency: Annotated[
         str | None,
-        _option(
+        option(
             "Most requests in flight; several (1,8,32) are runs of their own.",
             LOAD,
             "--concurrency",
             "--max-concurrency",
         ),
     ] = None
-    request_rate: Annotated[str, _option("Requests a second, Poisson arrivals; inf: no waiting.", LOAD)] = "inf"
-    warmup: Annotated[int, _option("Requests before each run, not counted.", LOAD, min=0)] = 1
-    timeout: Annotated[float, _option("Longest time for one request, seconds.", LOAD)] = 600.0
-    goodput: Annotated[list[str] | None, _option("ttft:MS, tpot:MS or e2el:MS; may be given several times.", LOAD)] = (
+    request_rate: Annotated[str, option("Requests a second, Poisson arrivals; inf: no waiting.", LOAD)] = "inf"
+    warmup: Annotated[int, option("Requests before each run, not counted.", LOAD, min=0)] = 1
+    timeout: Annotated[float, option("Longest time for one request, seconds.", LOAD)] = 600.0
+    goodput: Annotated[list[str] | None, option("ttft:MS, tpot:MS or e2el:MS; may be given several times.", LOAD)] = (
         None
     )
 
@@ -177,19 +172,17 @@ class LoadOptions:
 class ShapeOptions:
     """A server of random weights, started here."""
 
-    shape: Annotated[str | None, _option("Serve this shape, such as llama-3.1-8b, instead of asking --url.", OWN)] = (
-        None
-    )
-    steps: Annotated[int | None, _option(f"Draft forwards a cycle; {STEPS}.", OWN, min=0, max=MAX_STEPS)] = None
+    shape: Annotated[str | None, option("Serve this shape, such as llama-3.1-8b, instead of asking --url.", OWN)] = None
+    steps: Annotated[int | None, option(f"Draft forwards a cycle; {STEPS}.", OWN, min=0, max=MAX_STEPS)] = None
     acceptance: Annotated[
-        str | None, _option(f"By position, decreed; the last holds for all beyond; {ACCEPTANCE}.", OWN)
+        str | None, option(f"By position, decreed; the last holds for all beyond; {ACCEPTANCE}.", OWN)
     ] = None
-    device: Annotated[str | None, _option("auto, cpu or cuda.", OWN)] = None
-    dtype: Annotated[str | None, _option("auto, float32, bfloat16 or float16.", OWN)] = None
-    tp: Annotated[int | None, _option("Ranks the target is cut over; 1.", OWN, min=1)] = None
-    draft_tp: Annotated[str | None, _option("Ranks the draft is cut over; replicated; auto times all.", OWN)] = None
+    device: Annotated[str | None, option("auto, cpu or cuda.", OWN)] = None
+    dtype: Annotated[str | None, option("auto, float32, bfloat16 or float16.", OWN)] = None
+    tp: Annotated[int | None, option("Ranks the target is cut over; 1.", OWN, min=1)] = None
+    draft_tp: Annotated[str | None, option("Ranks the draft is cut over; replicated; auto times all.", OWN)] = None
     bare: Annotated[
-        bool | None, _option("Time the cycles without a server too, before and after; so if left out.", OWN)
+        bool | None, option("Time the cycles without a server too, before and after; so if left out.", OWN)
     ] = None
 
     def subject(self, asked: AskOptions, levels: Sequence[Level]) -> Subject | None:
@@ -201,9 +194,9 @@ class ShapeOptions:
         if self.shape is None:
             self._refuse_any()
             return None
-        for option, given in (("--prompts", asked.prompts), ("--model", asked.model), ("--token-ids", asked.token_ids)):
+        for name, given in (("--prompts", asked.prompts), ("--model", asked.model), ("--token-ids", asked.token_ids)):
             if given is not None:
-                raise ValueError(f"{option} contradicts --shape, whose weights and prompts are random; leave it out")
+                raise ValueError(f"{name} contradicts --shape, whose weights and prompts are random; leave it out")
         if asked.endpoint != Endpoint.COMPLETIONS.value:
             raise ValueError("--shape has no chat template of its own; use --endpoint completions")
         if any(each.max_concurrency is None for each in levels):

@@ -22,6 +22,7 @@ class EngineConfig:
     draft_max_len: int | None = None  # tokens of context beyond which nothing is drafted; None = the target's context
     feature_ring: int = 32  # emitted positions that may wait for the draft's extend
     graphs: bool = True  # on CUDA, replay captured cycles where a batch allows it
+    graph_sizes: tuple[int, ...] | None = None  # batches that are captured, ascending; None = powers of two
     run_ahead: bool = True  # launch the next captured cycle before the host has read what this one left
     synthetic_accept_length: float | None = None  # decree the accept length, to time cycles; None = accept what is so
 
@@ -34,6 +35,9 @@ class EngineConfig:
             raise ValueError("pinned prompts live in the prefix cache, and it is off; turn it on, or pin nothing")
         if self.draft_max_len is not None and self.draft_max_len < 1:
             raise ValueError(f"draft_max_len must be 1 token or more, not {self.draft_max_len}; leave it out")
+        sizes = self.graph_sizes or ()
+        if list(sizes) != sorted(set(sizes)) or any(size < 1 for size in sizes):
+            raise ValueError(f"graph_sizes ascend from 1 or more, not {list(sizes)}; for example 1,2,4,8")
         wanted, most = self.synthetic_accept_length, self.speculation.steps + 1
         if wanted is not None and not 1 <= wanted <= most:
             raise ValueError(

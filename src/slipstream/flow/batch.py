@@ -1,5 +1,6 @@
 """One cycle's work, decided on the host by one rank."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slipstream.config.sampling import SamplingParams
@@ -8,8 +9,17 @@ from slipstream.flow.request import RequestId
 
 
 def bucket(count: int) -> int:
-    """The size under which a batch is captured and its cost is kept: the lowest power of two that is no less."""
+    """The size under which a batch's cost is kept: the lowest power of two that is no less."""
     return 1 << (count - 1).bit_length()
+
+
+def capture_sizes(wanted: Sequence[int] | None, max_batch: int) -> tuple[int, ...]:
+    """The batch sizes that cycles are captured for: those wanted, ascending, up to the first that holds `max_batch`;
+    powers of two if nothing is said.
+    """
+    sizes = [1 << power for power in range(bucket(max_batch).bit_length())] if wanted is None else wanted
+    beyond = [size for size in sizes if size >= max_batch]
+    return (*(size for size in sizes if size < max_batch), *beyond[:1])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

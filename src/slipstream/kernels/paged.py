@@ -25,17 +25,8 @@ from torch import Tensor
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.launch import assert_rows, launch, power_of_two
 from slipstream.kernels.order import after_previous
-from slipstream.kernels.paged_parts import (
-    ROWS,
-    angles,
-    ask_ahead,
-    combined,
-    combined_many,
-    finish,
-    new_places,
-    store_new,
-    turned,
-)
+from slipstream.kernels.paged_new import angles, ask_ahead, new_entries, store_all, turned
+from slipstream.kernels.paged_parts import combined, combined_many, finish, finish_empty
 from slipstream.kernels.paged_tile import attend_part
 
 PART = 256  # keys of a part: fixed, because it decides in which order a row's sums are added
@@ -60,8 +51,7 @@ def paged_kernel(
     sequence, part = (tl.program_id(0) // NUM_KV_HEADS).to(tl.int64), tl.program_id(1)
     head = tl.program_id(0) % NUM_KV_HEADS
     columns, widths = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
-    real = columns < num_rows * GROUP
-    row = columns // GROUP
+    real, row = columns < num_rows * GROUP, columns // GROUP
     at_row = sequence * num_rows + row
     newest_M = tl.load(newest + at_row, mask=real, other=-1, cache_modifier=".cg").to(tl.int32)
     last, start = tl.max(newest_M, axis=0), part * PART_KEYS
@@ -75,31 +65,20 @@ def paged_kernel(
     if TURN:
         position_M = tl.minimum(tl.maximum(newest_M - first, 0), last_position)
         cosine, sine = angles(position_M, real, cos, sin, WIDTH, BLOCK_K)
-        new_R, slot_R, stored_R = new_places(
-            newest, writes, pages, sequence, 0, start + PART_KEYS, num_rows, num_pages, PAGE
-        )
-        new_R = tl.minimum(tl.maximum(new_R - first, 0), last_position)
-        new_cosine, new_sine = angles(new_R, stored_R, cos, sin, WIDTH, BLOCK_K)
+        slot_R, stored_R, new_cosine, new_sine = new_entries(
+            newest, writes, pages, cos, sin, sequence, 0, start + PART_KEYS, first, last_position, num_rows, num_pages,
+            WIDTH, PAGE, BLOCK_K,
+        )  # fmt: skip
     after_previous(PDL)
     if start <= last:
         if TURN:
             place = at_row * (NUM_KV_HEADS * (GROUP + 2)) + head * GROUP + columns % GROUP
             q_rows = turned(queries, place, real, cosine, sine, WIDTH, BLOCK_K)
-            store_new(
-                queries, keys, values, slot_R, stored_R, new_cosine, new_sine, sequence, head, 0, num_rows,
-                GROUP, NUM_KV_HEADS, WIDTH, BLOCK_K,
+            store_all(
+                queries, keys, values, newest, writes, pages, cos, sin, slot_R, stored_R, new_cosine, new_sine,
+                sequence, head, start + PART_KEYS, first, last_position, num_rows, num_pages,
+                GROUP, NUM_KV_HEADS, WIDTH, PAGE, BLOCK_K,
             )  # fmt: skip
-            for block in range(ROWS, num_rows, ROWS):
-                new_R, slot_R, stored_R = new_places(
-                    newest, writes, pages, sequence, block, start + PART_KEYS, num_rows, num_pages, PAGE
-                )
-                new_R = tl.minimum(tl.maximum(new_R - first, 0), last_position)
-                new_cosine, new_sine = angles(new_R, stored_R, cos, sin, WIDTH, BLOCK_K)
-                store_new(
-                    queries, keys, values, slot_R, stored_R, new_cosine, new_sine, sequence, head, block, num_rows,
-                    GROUP, NUM_KV_HEADS, WIDTH, BLOCK_K,
-                )  # fmt: skip
-            tl.debug_barrier()  # all threads' entries are stored before any thread reads them
         else:
             q_rows = tl.load(queries + q_at[:, None] * WIDTH + widths[None, :], mask=q_used, other=0.0)
         top, weight, sums = attend_part(
@@ -112,10 +91,9 @@ def paged_kernel(
             HERE, PART_KEYS, WIDTH, BLOCK_M, BLOCK_K,
         )  # fmt: skip
     elif part == 0:  # no keys at all
-        none = tl.zeros((BLOCK_K, BLOCK_M), tl.float32)
-        finish(
-            tl.full((BLOCK_M,), float("-inf"), tl.float32), tl.zeros((BLOCK_M,), tl.float32), none, q_at, newest_M, 0,
-            part, real, sums_out, tops_out, out, arrivals, num_parts, HERE, PART_KEYS, WIDTH, BLOCK_M, BLOCK_K,
+        finish_empty(
+            q_at, newest_M, part, real, sums_out, tops_out, out, arrivals, num_parts, HERE, PART_KEYS, WIDTH, BLOCK_M,
+            BLOCK_K,
         )  # fmt: skip
 
 

@@ -64,3 +64,8 @@ class Flight:
             row.depth_limit == min(self.limits.get(id(each), -1), max(row.room - 1, 0))
             for row, each in zip(batch.rows, residents, strict=True)
         )
+
+
+def limits_of(batch: Batch, residents: Sequence[Resident]) -> dict[int, int]:
+    """How deep each request may accept."""
+    return {id(each): row.depth_limit for row, each in zip(batch.rows, residents, strict=True)}

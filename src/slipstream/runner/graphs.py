@@ -21,11 +21,11 @@ from slipstream.attention.tree import chain
 from slipstream.config.speculation import MAX_STEPS
 from slipstream.draft.placement import hand_round
 from slipstream.draft.static import level_attend, static_extend, step_attend
-from slipstream.flow.batch import Batch, bucket
+from slipstream.flow.batch import Batch, capture_sizes
 from slipstream.flow.output import Run
 from slipstream.parallel.stamps import Stage
 from slipstream.runner.cycle import Cycle, run_of
-from slipstream.runner.flight import Flight, Landing
+from slipstream.runner.flight import Flight, Landing, limits_of
 from slipstream.runner.inputs import Resident, tree_keys
 from slipstream.runner.segment import Segment
 from slipstream.runner.statics import Capture, CycleShape, Statics, shape_of
@@ -50,19 +50,23 @@ class Captured:
 class GraphedCycle:
     """Runs what `covers` says it can; between such cycles and others, `vacate`."""
 
-    def __init__(self, cycle: Cycle, *, max_batch: int, steps: int, capture: bool = True) -> None:
-        """steps: of the usual cycle, which sizes the extend. capture: False runs the same code without graphs."""
+    def __init__(
+        self, cycle: Cycle, *, max_batch: int, steps: int, sizes: Sequence[int] | None = None, capture: bool = True
+    ) -> None:
+        """steps: of the usual cycle, which sizes the extend. sizes: of batches that run here, powers of two if left
+        out. capture: False runs the same code without graphs.
+        """
         self.cycle, self.capture, self._extend_rows = cycle, capture, steps + 1
         self._captured: dict[CycleShape, Captured] = {}
         self._memory = torch.cuda.graph_pool_handle() if capture else None
         self.captures: list[Capture] = []  # in the order in which they were made
-        self.most_shapes = MOST_SHAPES
+        self.most_shapes, self.sizes = MOST_SHAPES, capture_sizes(sizes, max_batch)
         self.ahead: Flight | None = None  # the next cycle, launched before the last one's outcome was read
         self.may_run_ahead = True
         self.room: WaitingRoom | None = None
         if cycle.drafter is not None:
             self.room = WaitingRoom(
-                num_places=bucket(max_batch),
+                num_places=self.sizes[-1],
                 num_rows=max(cycle.feature_ring, MAX_STEPS + 1),
                 feature_size=cycle.drafter.draft.model.config.feature_size,
                 like=cycle.target.norm.weight,
@@ -70,12 +74,13 @@ class GraphedCycle:
 
     def covers(self, batch: Batch) -> bool:
         """Whether a batch runs here: bearable contexts of requests that ask for no more than a distribution."""
-        if not all(row.params.as_scored for row in batch.rows):
+        if len(batch.rows) > self.sizes[-1] or not all(row.params.as_scored for row in batch.rows):
             return False
         return self.cycle.pool.pdl is not None or self._shape(batch).num_keys <= MOST_KEYS
 
     def _shape(self, batch: Batch) -> CycleShape:
-        return shape_of(batch, growth=2 if self.cycle.pool.pdl is None else KERNEL_GROWTH)
+        growth = 2 if self.cycle.pool.pdl is None else KERNEL_GROWTH
+        return shape_of(batch, sizes=self.sizes, growth=growth)
 
     def drop(self) -> None:
         """Forget every capture; the next cycle of each shape captures anew."""
@@ -291,8 +296,3 @@ class GraphedCycle:
                 self.room.counts[place] = count if flight.shape.steps else self.room.counts[place] + 1
             runs.append(run_of(row, tokens[:count], depths))
         return tuple(runs)
-
-
-def limits_of(batch: Batch, residents: Sequence[Resident]) -> dict[int, int]:
-    """How deep each request may accept."""
-    return {id(each): row.depth_limit for row, each in zip(batch.rows, residents, strict=True)}

@@ -12,7 +12,7 @@ from torch import Tensor
 from slipstream.attention.static import SCRATCH_PAGE
 from slipstream.attention.tree import TokenTree, chain
 from slipstream.config.speculation import Speculation
-from slipstream.flow.batch import Batch, Row, bucket
+from slipstream.flow.batch import Batch, Row
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.reference import KEY_BLOCK
 from slipstream.runner.inputs import Resident
@@ -63,15 +63,15 @@ class Capture:
         return str(self.shape), self.seconds, self.num_bytes
 
 
-def shape_of(batch: Batch, *, growth: int = 2) -> CycleShape:
-    """The smallest captured shape that holds a batch: places in powers of two, blocks of keys in powers of growth."""
+def shape_of(batch: Batch, *, sizes: Sequence[int], growth: int = 2) -> CycleShape:
+    """The smallest captured shape that holds a batch: places as in `sizes`, blocks of keys in powers of growth."""
     shape, params = batch.speculation, [row.params for row in batch.rows]
     num_keys = max(row.root_position for row in batch.rows) + 1 + shape.num_tail_entries
     blocks = 1
     while blocks * KEY_BLOCK < num_keys:
         blocks *= growth
     return CycleShape(
-        num_places=bucket(len(batch.rows)),
+        num_places=next(size for size in sizes if size >= len(batch.rows)),
         num_keys=blocks * KEY_BLOCK,
         speculation=shape,
         sampled=not all(each.greedy for each in params),

@@ -83,8 +83,9 @@ class Worker:
         )
         self.entrance = Entrance(target, self.pool, drafter, masker, page_features)
         self.graphed: GraphedCycle | None = None
-        if config.graphs and self.pool.device.type == "cuda":
-            self.graphed = GraphedCycle(self.cycle, max_batch=config.max_batch, steps=config.speculation.steps)
+        if config.graphs and config.graph_sizes != () and self.pool.device.type == "cuda":
+            steps, sizes = config.speculation.steps, config.graph_sizes
+            self.graphed = GraphedCycle(self.cycle, max_batch=config.max_batch, steps=steps, sizes=sizes)
             self.graphed.may_run_ahead = config.run_ahead
         self._residents: dict[RequestId, Resident] = {}
 

@@ -55,7 +55,9 @@ class LLM:
     of both KV pools on each rank; memory_fraction: of each device, for everything (pass one of the two). on_load is
     told the bytes of every tensor as it is placed. prefix_cache: prompts that begin alike share what was computed.
     pinned_tokens: how much of the cache `pin` may take. draft_max_len: tokens of context beyond which nothing is
-    drafted. draft_wiring: what is known better than the draft's checkpoint (`slipstream doctor` finds it).
+    drafted. graph_sizes: batches whose cycles are captured on CUDA, ascending, powers of two if left out; a batch
+    beyond the last runs uncaptured, and () captures none. draft_wiring: what is known better than the draft's
+    checkpoint (`slipstream doctor` finds it).
 
     tp: ranks that the target is cut over; as many as a launcher started, else 1. draft_tp: over how many of them the
     draft is cut, `replicated`, or `auto`, which times every placement. inject_allreduce_us delays every collective.
@@ -89,6 +91,7 @@ class LLM:
         prefix_cache: bool = True,
         draft_max_len: int | None = None,
         pinned_tokens: int = 0,
+        graph_sizes: Sequence[int] | None = None,
         draft_wiring: DraftWiring = AS_DECLARED,
         tp: int | None = None,
         draft_tp: str | int = "auto",
@@ -103,20 +106,19 @@ class LLM:
         follow_if_launched()
         with Stopwatch(Clock()) as watch:
             paths = settle_paths(model, draft)
-            self.model_config = read_model_config(paths.model)
-            self.device = settle_device(device)
-            self.dtype = settle_dtype(dtype, self.device)
-            self.max_len = settle_max_len(max_len, self.model_config)
+            self.model_config, self.device = read_model_config(paths.model), settle_device(device)
+            self.dtype, self.max_len = settle_dtype(dtype, self.device), settle_max_len(max_len, self.model_config)
             self.tp, has_draft = settle_tp(tp), paths.draft is not None
             self.tokenizer, template = load_tokenizer(paths.model), load_template(paths.model)
             self._requests = Requests(self.tokenizer, template, self.model_config, seeds=random.Random(seed))
-            shape = settle_speculation(steps, topk, draft_tokens, has_draft=has_draft)
             wanted = Wanted(
                 target=settle_target(paths.model, self.model_config, self.dtype, self.max_len),
                 draft=settle_draft(paths.draft, draft_dtype, self.dtype, capture_convention, draft_wiring),
                 draft_tp=settle_draft_tp(str(draft_tp), self.tp, has_draft=has_draft),
                 config=settle_engine(
-                    shape, self.max_len, max_batch, synthetic_accept_length, prefix_cache, draft_max_len, pinned_tokens
+                    settle_speculation(steps, topk, draft_tokens, has_draft=has_draft),
+                    *(self.max_len, max_batch, synthetic_accept_length, prefix_cache, draft_max_len),
+                    *(pinned_tokens, graph_sizes, self.device),
                 ),
                 budget=Budget(memory_fraction=memory_fraction, kv_gib=kv_gib),
                 strict_memory_balance=strict_memory_balance,

@@ -78,6 +78,7 @@ def describe(llm: LLM) -> dict[str, Any]:
         "tp": llm.tp,
         "max_len": llm.max_len,
         "max_batch": config.max_batch,
+        "graph_sizes": None if config.graph_sizes is None else list(config.graph_sizes),
         "load_s": llm.load_s,
         "speculation": {
             "steps": speculation.steps,

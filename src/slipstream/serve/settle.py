@@ -3,6 +3,7 @@
 Below this file every setting is concrete (decision 13).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -107,6 +108,8 @@ def settle_engine(
     prefix_cache: bool,
     draft_max_len: int | None,
     pinned_tokens: int,
+    graph_sizes: Sequence[int] | None,
+    device: torch.device,
 ) -> EngineConfig:
     """Everything but the size of the pools, which is known once the models are loaded (serve/budget.py).
 
@@ -115,6 +118,8 @@ def settle_engine(
     """
     if pinned_tokens < 0:
         raise ValueError(f"pinned_tokens is 0 or more, not {pinned_tokens}; leave it out to pin nothing")
+    if graph_sizes is not None and device.type != "cuda":
+        raise ValueError(f"graph_sizes says what is captured on CUDA, and the device is {device}; leave it out")
     return EngineConfig(
         speculation=shape,
         max_len=max_len,
@@ -123,6 +128,7 @@ def settle_engine(
         prefix_cache=prefix_cache,
         draft_max_len=draft_max_len,
         max_pinned_pages=-(-pinned_tokens // PAGE_SIZE),
+        graph_sizes=None if graph_sizes is None else tuple(graph_sizes),
     )
 
 

@@ -9,6 +9,7 @@ from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import PLAIN
 from slipstream.engine.engine import Ending, Engine
 from slipstream.engine.gauge import AcceptanceGauge
+from slipstream.flow.batch import capture_sizes
 from slipstream.flow.output import Statistics
 from slipstream.flow.request import Request
 from slipstream.serve.llm import LLM
@@ -23,9 +24,11 @@ FIRST_ID = -1  # made-up requests count down, so that no user's has the same
 def warm_up(llm: LLM, wire: EngineWire) -> None:
     """Run every size, then forget what was counted, but for what cycles cost."""
     engine = llm.engine
-    sizes, temperatures = [1], (0.0, 1.0) if llm.device.type == "cuda" else (0.0,)
-    while llm.device.type == "cuda" and sizes[-1] < engine.config.max_batch:
-        sizes.append(min(2 * sizes[-1], engine.config.max_batch))
+    config, on_cuda = engine.config, llm.device.type == "cuda"
+    sizes, temperatures = [1], (0.0, 1.0) if on_cuda else (0.0,)
+    if on_cuda and config.graph_sizes != ():
+        captured = capture_sizes(config.graph_sizes, config.max_batch)
+        sizes = sorted({*(min(size, config.max_batch) for size in captured), config.max_batch})
     for done, size in enumerate(sizes):
         wire.send(Loading(stage=f"warming up: batch {size} ({done + 1} of {len(sizes)})"))
         for steps in dict.fromkeys((PLAIN.steps, engine.speculation.steps)):

@@ -53,6 +53,8 @@ def test_both_spellings_may_agree(cli: Cli, world: World):
         (["--topk", "0"], "not 0"),
         (["--no-draft"], "--no-draft contradicts the draft"),
         (["--prompt", "fox"], "both given"),
+        (["--graph-sizes", "1,two"], "--graph-sizes is numbers with commas between them"),
+        (["--graph-sizes", "1,2", "--device", "cpu"], "leave it out"),
     ],
 )
 def test_contradictions_are_refused_in_one_line(cli: Cli, world: World, arguments: list[str], said: str):

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from slipstream.config.engine import EngineConfig
 from slipstream.config.hf import model_config
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import PLAIN, Speculation, shrink, speculation
@@ -125,3 +126,9 @@ def test_configs_that_cannot_be_honoured_are_refused(values: dict[str, Any], rea
 def test_eos_ids_come_as_a_number_or_a_list() -> None:
     assert model_config({**RAW, "eos_token_id": 2}).eos_ids == (2,)
     assert model_config({**RAW, "eos_token_id": [2, 7]}).eos_ids == (2, 7)
+
+
+@pytest.mark.parametrize("sizes", [(4, 2), (2, 2), (0, 1)])
+def test_sizes_that_do_not_ascend_are_refused(sizes: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match="graph_sizes ascend"):
+        EngineConfig(speculation=PLAIN, max_len=8, graph_sizes=sizes)

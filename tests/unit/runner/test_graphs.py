@@ -177,8 +177,19 @@ def test_spare_places_hold_the_same_on_all_ranks() -> None:
 def test_a_batch_is_captured_in_the_smallest_shape_that_holds_it() -> None:
     row = Row(request=0, root_token=1, root_position=KEY_BLOCK - 4, depth_limit=3, params=GREEDY, seed=0)
     for steps, num_keys in ((3, KEY_BLOCK), (4, 2 * KEY_BLOCK)):
-        shape = shape_of(Batch(cycle=0, rows=(row,) * 3, speculation=speculation(steps)))
+        batch = Batch(cycle=0, rows=(row,) * 3, speculation=speculation(steps))
+        shape = shape_of(batch, sizes=(1, 2, 4, 8))
         assert (shape.num_places, shape.num_keys, shape.num_rows) == (4, num_keys, steps + 1)
+
+
+def test_batches_of_the_sizes_asked_for_are_captured_and_larger_ones_run_as_ever() -> None:
+    engine, plain = tiny_engine(speculation(3), max_batch=6), tiny_engine(speculation(3), max_batch=6)
+    worker = engine.executor
+    worker.graphed = GraphedCycle(worker.cycle, max_batch=6, steps=3, sizes=(1, 3), capture=False)
+    assert runs(run_all(engine, PROMPTS, GREEDY)) == runs(run_all(plain, PROMPTS, GREEDY))
+    places = {each.shape.num_places for each in worker.graphed.captures}
+    assert places, "some requests end before others"
+    assert places <= {1, 3}
 
 
 def test_nothing_keeps_a_dropped_cycle_alive() -> None:

@@ -158,6 +158,7 @@ REFUSED = [
     ({"kv_gib": 0.0}, "raise kv_gib"),
     ({"capture_convention": "sideways"}, "'sideways' is unknown"),
     ({"steps": 4, "draft_tokens": 9}, "contradicts steps"),
+    ({"graph_sizes": (1, 2), "device": "cpu"}, "what is captured on CUDA, and the device is cpu"),
 ]
 
 
