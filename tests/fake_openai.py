@@ -57,7 +57,7 @@ class _Serving:
 
     async def _request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode()
-        length = next(int(line[15:]) for line in head.split("\r\n") if line.startswith("content-length:"))
+        length = next((int(line[15:]) for line in head.lower().split("\r\n") if line.startswith("content-length:")), 0)
         body = await reader.readexactly(length)
         method, path, _ = head.split(" ", 2)
         if method == "POST":

@@ -1,20 +1,21 @@
-"""Connections to one server, kept open between requests; nothing but asyncio, so that the client costs little.
+"""Connections to one server, kept open between requests: httpx's transports, which follow and remember nothing.
 
-A time-out is the caller's: one that cancels a request closes its connection, which tells the server.
+A time-out is the caller's and of a whole request; one that cancels a request closes its connection, which tells the
+server. No proxy stands between the clock and the server, and no cookie ties all requests to one replica.
 """
 
-import asyncio
 import contextlib
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from typing import cast
-from urllib.parse import urlsplit
 
-from slipstream.bench.serving.response import BadResponse, Response, ResponseReader
+import httpx
+
+from slipstream.bench.serving.response import Response
 from slipstream.telemetry.clock import Clock
 
-PORTS = {"http": 80, "https": 443}
+KEPT_S = 4.0  # an idle connection; uvicorn hangs up after 5 s, and a request sent at that moment would fail
+MOST_PORT = 0xFFFF
+JSON = {"content-type": "application/json"}
 
 
 class Unreachable(Exception):
@@ -25,27 +26,7 @@ class Broken(Exception):
     """A connection ended within a response, or carried something else; the words say what."""
 
 
-class _Stale(Exception):
-    """A kept connection was closed by the server before it answered anything: nothing was done."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """Where a server is."""
-
-    host: str
-    port: int
-    secure: bool
-    path: str  # before every other; no slash at its end
-
-    @property
-    def name(self) -> str:
-        """Host and port, as a Host header has them."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == PORTS["https" if self.secure else "http"] else f"{host}:{self.port}"
-
-
-def address_of(url: str) -> Address:
+def address_of(url: str) -> httpx.URL:
     """Read a URL; one that ends in /v1 means the server above it.
 
     Raises:
@@ -53,99 +34,32 @@ def address_of(url: str) -> Address:
     """
     example = "write one such as http://localhost:8000"
     try:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        port = parts.port
-    except ValueError:
+        found = httpx.URL(url if "://" in url else f"http://{url}")
+    except httpx.InvalidURL:
         raise ValueError(f"--url {url} is no address; {example}") from None
-    if parts.scheme not in PORTS or not parts.hostname or parts.query or parts.fragment or parts.username:
+    odd = found.query or found.fragment or found.userinfo or (found.port or 0) > MOST_PORT
+    if found.scheme not in ("http", "https") or not found.host or odd:
         raise ValueError(f"--url {url} is no address of an HTTP server; {example}")
-    return Address(
-        host=parts.hostname,
-        port=port or PORTS[parts.scheme],
-        secure=parts.scheme == "https",
-        path=parts.path.rstrip("/").removesuffix("/v1"),
-    )
-
-
-class Connection(asyncio.Protocol):
-    """Carries one request at a time."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock, self._reader = clock, ResponseReader()
-        self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[Response] | None = None
-        self.open, self.used = True, False
-
-    async def ask(self, request: bytes, began_s: float) -> Response:
-        """Send bytes and wait for the response.
-
-        Raises:
-            Broken: it does not come whole.
-            _Stale: the server had hung up before.
-        """
-        assert self._transport is not None, "it is connected"
-        self._reader = reader = ResponseReader()
-        reader.response.began_s = began_s
-        self._waiter = asyncio.get_running_loop().create_future()
-        self._transport.write(request)
-        try:
-            response = await self._waiter
-        except BaseException:
-            self.abort()
-            raise
-        finally:
-            self._waiter = None
-        self.used = True
-        if not reader.may_be_kept:
-            self.abort()
-        return response
-
-    def abort(self) -> None:
-        """Hang up at once."""
-        self.open = False
-        if self._transport is not None:
-            self._transport.abort()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-
-    def data_received(self, data: bytes) -> None:
-        now_s = self._clock.now()
-        if self._waiter is None or self._waiter.done():
-            self.abort()
-            return
-        try:
-            if self._reader.feed(data, now_s):
-                self._finish(now_s)
-        except BadResponse as error:
-            self._waiter.set_exception(Broken(str(error)))
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.open = False
-        if self._waiter is None or self._waiter.done():
-            return
-        if exc is None and self._reader.close():
-            self._finish(self._clock.now())
-        elif self.used and not self._reader.begun:
-            self._waiter.set_exception(_Stale())
-        else:
-            where = "within the response" if self._reader.begun else "without a response"
-            self._waiter.set_exception(Broken(f"the server hung up {where}"))
-
-    def _finish(self, now_s: float) -> None:
-        assert self._waiter is not None, "somebody waits"
-        self._reader.response.ended_s = now_s
-        self._waiter.set_result(self._reader.response)
+    return found.copy_with(path=found.path.rstrip("/").removesuffix("/v1") or "/")
 
 
 class Connections:
-    """As many as there are requests at a time."""
+    """As many as there are requests at a time, each a transport of its own.
 
-    def __init__(self, address: Address, headers: Mapping[str, str], clock: Clock) -> None:
-        self.address, self.clock = address, clock
-        self._headers = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        self._tls = ssl.create_default_context() if address.secure else None
-        self._kept: list[Connection] = []
+    A pool of httpx counts its connections once for each idle one, at the start and the end of every request: with 128
+    of them that is most of what the client would do.
+    """
+
+    def __init__(self, address: httpx.URL, headers: Mapping[str, str], clock: Clock) -> None:
+        self._address, self.clock = address, clock
+        self._headers = {"accept": "*/*", "accept-encoding": "identity", **headers}
+        self._tls = ssl.create_default_context()  # the system's authorities, where httpx would bring its own
+        self._idle: list[httpx.AsyncHTTPTransport] = []
+
+    @property
+    def name(self) -> str:
+        """Host and port of the server, as a Host header has them."""
+        return self._address.netloc.decode()
 
     async def ask(self, method: str, path: str, body: bytes = b"") -> Response:
         """One request; its clock starts before a connection is made, where none is kept.
@@ -153,42 +67,37 @@ class Connections:
         Raises:
             Unreachable, Broken: there is no whole response.
         """
-        began_s = self.clock.now()
-        kind = "content-type: application/json\r\n" if body else ""
-        head = (
-            f"{method} {self.address.path}{path} HTTP/1.1\r\nhost: {self.address.name}\r\naccept: */*\r\n"
-            f"{self._headers}{kind}content-length: {len(body)}\r\n\r\n"
-        )
-        while True:
-            connection = self._take() or await self._connect()
-            with contextlib.suppress(_Stale):
-                response = await connection.ask(head.encode("latin-1") + body, began_s)
-                if connection.open:
-                    self._kept.append(connection)
-                return response
-
-    def close(self) -> None:
-        """Hang up everywhere."""
-        while self._kept:
-            self._kept.pop().abort()
-
-    def _take(self) -> Connection | None:
-        while self._kept:
-            connection = self._kept.pop()
-            if connection.open:
-                return connection
-        return None
-
-    async def _connect(self) -> Connection:
-        loop, address = asyncio.get_running_loop(), self.address
+        response = Response(began_s=self.clock.now())
+        url = self._address.copy_with(path=self._address.path.rstrip("/") + path)
+        request = httpx.Request(method, url, headers=self._headers | (JSON if body else {}), content=body)
+        transport = self._idle.pop() if self._idle else self._transport()
         try:
-            _, connection = await loop.create_connection(
-                lambda: Connection(self.clock), address.host, address.port, ssl=self._tls
-            )
-        except (OSError, UnicodeError) as error:
-            why = getattr(error, "strerror", None) or str(error)
-            raise Unreachable(f"{address.name} cannot be reached ({why})") from None
-        return connection
+            await self._receive(transport, request, response)
+        except httpx.ConnectError as error:
+            raise Unreachable(f"{self.name} cannot be reached ({_cause(error)})") from None
+        except httpx.TransportError as error:
+            raise Broken(_broken(error, response)) from None
+        finally:
+            self._idle.append(transport)  # it has closed what it cannot use again
+        response.ended_s = self.clock.now()
+        return response
+
+    async def close(self) -> None:
+        """Hang up everywhere."""
+        while self._idle:
+            await self._idle.pop().aclose()
+
+    def _transport(self) -> httpx.AsyncHTTPTransport:
+        kept = httpx.Limits(keepalive_expiry=KEPT_S)
+        return httpx.AsyncHTTPTransport(verify=self._tls, limits=kept)
+
+    async def _receive(self, transport: httpx.AsyncHTTPTransport, request: httpx.Request, response: Response) -> None:
+        now = self.clock.now
+        async with contextlib.aclosing(await transport.handle_async_request(request)) as coming:
+            response.status, response.reason = coming.status_code, coming.reason_phrase
+            response.headers = dict(coming.headers)
+            async for piece in coming.aiter_raw():
+                response.pieces.append((now(), piece))
 
 
 @contextlib.asynccontextmanager
@@ -198,10 +107,24 @@ async def connected(url: str, key: str | None, clock: Clock) -> AsyncIterator[Co
     Raises:
         ValueError: the URL or the key cannot be sent.
     """
-    if key is not None and not (key.isascii() and key.isprintable()):
+    if key is not None and not (key.isascii() and key.isprintable() and key == key.strip()):
         raise ValueError("the API key holds characters that no header can; check --api-key")
     found = Connections(address_of(url), {} if key is None else {"authorization": f"Bearer {key}"}, clock)
     try:
         yield found
     finally:
-        found.close()
+        await found.close()
+
+
+def _cause(error: BaseException) -> str:
+    """The system's own words, which libraries wrap."""
+    inner = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__ or error.__context__
+    if inner is not None:
+        return _cause(inner)
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _broken(error: httpx.TransportError, response: Response) -> str:
+    if isinstance(error, httpx.ProtocolError) and "connect" not in str(error):
+        return f"what came is no HTTP/1.1: {error}"
+    return f"the server hung up {'within the response' if response.status else 'without a response'}"

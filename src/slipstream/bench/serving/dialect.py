@@ -64,7 +64,7 @@ async def meet(connections: Connections, model: str | None) -> Server:
     Raises:
         ValueError: it cannot be reached, refuses the key, or names no model; one sentence.
     """
-    host = connections.address.name
+    host = connections.name
     try:
         async with asyncio.timeout(LOOK_S):
             response = await connections.ask("GET", "/v1/models")
