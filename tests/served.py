@@ -94,7 +94,8 @@ def serving(
         server.wait_until(lambda: server.url or process.poll() is not None, START_S)
         assert server.url, "".join(server.lines)
         if ready:
-            server.wait_until(lambda: server.get("/ready").status_code == 200, START_S)
+            server.wait_until(lambda: process.poll() is not None or server.get("/ready").status_code == 200, START_S)
+            assert process.poll() is None, "".join(server.lines)
         yield server
     finally:
         process.kill()

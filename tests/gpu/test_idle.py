@@ -43,7 +43,7 @@ def test_the_device_hardly_idles_between_cycles(steps: int, tmp_path: Path) -> N
     draft = full.draft if steps else None
     executor.order(PlaceDraft(path=None, placement=LEADER_ALONE, dtype="bfloat16", dummy=draft))
     config = EngineConfig(speculation=speculation(steps), max_len=2, synthetic_accept_length=2.2 if steps else None)
-    watch, done = profile(activities=[ProfilerActivity.CUDA]), []
+    watch, done = profile(activities=[ProfilerActivity.CUDA], acc_events=True), []
 
     def on_cycle() -> None:
         done.append(None)

@@ -131,7 +131,10 @@ def advance_kernel(
     position = tl.load(fields + num_places + place, mask=real, other=0)
     tl.store(after + place, tl.where(moved, root, before), mask=real)
     tl.store(after + num_places + place, position + count, mask=real)
-    tl.store(after + 2 * num_places + place, tl.where(moved & DRAFTED, count, waiting), mask=real)
+    waits = waiting + count
+    if DRAFTED:
+        waits = tl.where(moved, count, waiting)
+    tl.store(after + 2 * num_places + place, waits, mask=real)
     tl.store(after + 3 * num_places + place, tl.minimum(limit, tl.maximum(room - 1, 0)), mask=real)
     seed = tl.load(fields + 4 * num_places + place, mask=real, other=0)
     tl.store(after + 4 * num_places + place, seed, mask=real)

@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from slipstream.kernels.launch import assert_rows, empty_like_rows, launch
+from slipstream.kernels.launch import INTERPRETED, assert_rows, empty_like_rows, launch
 from slipstream.kernels.order import after_previous
 from slipstream.kernels.plans import Plan, Tile, Workspace, default_plan, tile_for
 from slipstream.kernels.skinny_tile import (
@@ -57,6 +57,7 @@ def skinny_kernel(
     NUM_SQUARES: tl.constexpr,
     GATED: tl.constexpr,
     TMA: tl.constexpr,
+    HELD: tl.constexpr,
     PDL: tl.constexpr,
 ) -> None:
     """One tile of outputs (or the same tile of gate and up) for one tile of rows, over one part of the inputs."""
@@ -81,7 +82,7 @@ def skinny_kernel(
         )  # fmt: skip
     if last:
         if NUM_SQUARES > 0:
-            scales = row_scales(eight, eps, NUM_IN, BLOCK_T, PDL)
+            scales = row_scales(eight, eps, NUM_IN, BLOCK_T, HELD)
             sums *= scales[None, :]
             if GATED:
                 ups *= scales[None, :]
@@ -151,7 +152,7 @@ def skinny_linear(
             rms.eps if rms else 0.0,
             NUM_OUT=num_out, NUM_IN=num_in, BLOCK_T=tile.rows, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
             SPLIT=plan.split, NUM_SQUARES=rms.squares.shape[1] if rms else 0, GATED=gated, TMA=plan.tma,
-            PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
+            HELD=not INTERPRETED, PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
         )  # fmt: skip
     return out
 

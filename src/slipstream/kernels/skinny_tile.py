@@ -34,7 +34,10 @@ def row_squares(squares: "Any", rows: "Any", num_rows: "Any", BLOCK_T: tl.conste
 
 @triton.jit
 def row_scales(eight: "Any", eps: "Any", NUM_IN: tl.constexpr, BLOCK_T: tl.constexpr, HELD: tl.constexpr) -> Any:
-    """1 / rms of each row [T]: the eight added as a tree, so in one order whatever the tile."""
+    """1 / rms of each row [T]: the eight added as a tree, so in one order whatever the tile.
+
+    HELD: compiled, not interpreted, which has no instructions of its own.
+    """
     if HELD:
         eight = held(eight)
     even, odd = tl.split(tl.reshape(eight, (BLOCK_T, 4, 2)))

@@ -139,7 +139,7 @@ class Cycle:
         roots, steps = [(row.root_token, row.root_position) for row in batch.rows], batch.speculation.steps
         forced = forced_tokens([each.automaton for each in residents], steps)
         if all(len(tokens) == steps for tokens in forced):  # plain decoding, or nothing is left to draft
-            self.drain_rings(residents)
+            self.drain_rings(residents, full=self.feature_ring)
             rows = [[token, *tokens] for (token, _), tokens in zip(roots, forced, strict=True)]
             return chain(torch.tensor(rows, device=self.pool.device))
         if self.drafter is None:
@@ -278,11 +278,11 @@ class Cycle:
             each.pending = None
         return opening
 
-    def drain_rings(self, residents: Sequence[Resident]) -> None:
-        """Extend requests whose ring is full although nothing is drafted, so that the draft stays warm."""
-        full = [each for each in residents if each.pending and each.pending.tokens.shape[0] >= self.feature_ring]
-        if self.drafter is not None and full:
-            self._extend(full)
+    def drain_rings(self, residents: Sequence[Resident], *, full: int) -> None:
+        """Extend requests of which so many positions wait although nothing is drafted: the draft stays warm."""
+        over = [each for each in residents if each.pending and each.pending.tokens.shape[0] >= full]
+        if self.drafter is not None and over:
+            self._extend(over)
 
 
 def _remember(resident: Resident, row: Row, tokens: Tensor, features: Tensor) -> None:

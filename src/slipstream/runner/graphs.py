@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor
 
 from slipstream.attention.sequence import NO_ADDRESS
 from slipstream.attention.static import static_attend
@@ -62,6 +61,7 @@ class GraphedCycle:
         self.captures: list[Capture] = []  # in the order in which they were made
         self.most_shapes, self.sizes = MOST_SHAPES, capture_sizes(sizes, max_batch)
         self.ahead: Flight | None = None  # the next cycle, launched before the last one's outcome was read
+        self._in_a_row, self._most_in_a_row = 0, cycle.feature_ring // 4  # so launched; plain ones beside a draft
         self.may_run_ahead = True
         self.room: WaitingRoom | None = None
         if cycle.drafter is not None:
@@ -106,14 +106,14 @@ class GraphedCycle:
         The next cycle begins where this one will have ended; what it left of requests that ended is never read, and
         all of it counts for nothing if the next batch is another one.
         """
-        flight, self.ahead = self.ahead, None
+        flight, self.ahead, limits = self.ahead, None, limits_of(batch, residents)
         if flight is None or not flight.serves(batch, residents):
             self._undo(flight)
             flight = self._launch(batch, residents)
         if self._foresees(batch, residents, flight):
             flight.statics.load_pages(flight.residents)
             flight.statics.advance()
-            self.ahead = self._fly(flight.shape, flight.residents, limits_of(batch, residents))
+            self.ahead, self._in_a_row = self._fly(flight.shape, flight.residents, limits), self._in_a_row + 1
         outcome = flight.outcome()
         if any(count == 0 for count, *_ in outcome):  # the ranks disagreed: once more, with rank 0's chain
             assert self.ahead is None, "cycles whose ranks compare what they verify run one by one"
@@ -124,7 +124,7 @@ class GraphedCycle:
 
     def _launch(self, batch: Batch, residents: Sequence[Resident]) -> Flight:
         """Load a batch and launch its cycle."""
-        shape = self._shape(batch)
+        shape, self._in_a_row = self._shape(batch), 0
         waiting = self._seat(residents, shape.steps)
         fresh, began_s, held = shape not in self._captured, time.perf_counter(), self._reserved()
         if fresh:
@@ -172,7 +172,10 @@ class GraphedCycle:
         shape = flight.shape
         if not self.may_run_ahead or len(residents) != len(flight.residents) or self._compares(shape):
             return False
-        if shape.speculation != batch.speculation or (shape.steps == 0 and self.cycle.seat.drafts):
+        waits = shape.steps == 0 and self.cycle.seat.drafts  # for the draft: one position more each cycle
+        if shape.speculation != batch.speculation or (waits and self._in_a_row >= self._most_in_a_row):
+            return False
+        if all(row.room <= 1 for row in batch.rows):  # every answer ends with this cycle
             return False
         rows = tuple(replace(row, root_position=row.root_position + shape.steps + 1) for row in batch.rows)
         if self._shape(replace(batch, rows=rows)) != shape:
@@ -200,9 +203,10 @@ class GraphedCycle:
         if self.room is None or self.cycle.drafter is None:
             return [1] * len(residents)
         longest = self.room.longest(residents)
-        if steps == 0 and longest >= self.cycle.feature_ring:
+        full = self.cycle.feature_ring - self._most_in_a_row
+        if steps == 0 and longest >= full:
             self.room.vacate()
-            self.cycle.drain_rings(residents)
+            self.cycle.drain_rings(residents, full=full)
         if steps and longest > self._rows_to_extend(steps):
             self.room.vacate()
             shorten(self.cycle.drafter, residents, most=self._rows_to_extend(steps))
@@ -255,7 +259,7 @@ class GraphedCycle:
             features_SDF = verified.features_TF.view(*tree.tokens_SN.shape, -1)
             if not tree.is_chain:
                 features_SDF = features_SDF.take_along_dim(accepted.rows_SD[..., None], dim=1)
-            self._keep(self.room, statics, accepted.tokens_SD, features_SDF)
+            self.room.keep(accepted.tokens_SD, features_SDF, None if statics.shape.steps else statics.waiting_S)
             if cycle.page_features is not None:
                 cycle.page_features.keep_rows(statics.keys(roots_S[:, None]), roots_S, features_SDF, pdl=cycle.pool.pdl)
         statics.leave(accepted, tree, pdl=cycle.pool.pdl)
@@ -269,17 +273,6 @@ class GraphedCycle:
             (root_S1 + rows).masked_fill(stays_SD, NO_ADDRESS) for rows in (accepted.rows_SD, depths_D)
         )
         self.cycle.pool.move(keys.slots_at(sources_SD).flatten(), keys.slots_at(targets_SD).flatten())
-
-    def _keep(self, room: WaitingRoom, statics: Statics, tokens_SD: Tensor, features_SDF: Tensor) -> None:
-        """After a draft its path is all that waits; a plain step adds one to those that did."""
-        places, depth = tokens_SD.shape
-        if statics.shape.steps:
-            room.tokens_SW[:places, :depth] = tokens_SD
-            room.features_SWF[:places, :depth] = features_SDF
-            return
-        places_S = torch.arange(places, device=statics.device)
-        room.tokens_SW[places_S, statics.waiting_S] = tokens_SD[:, 0]
-        room.features_SWF[places_S, statics.waiting_S] = features_SDF[:, 0]
 
     def _commit(
         self, batch: Batch, residents: Sequence[Resident], flight: Flight, outcome: list[list[int]]

@@ -141,7 +141,7 @@ class Statics:
         self.after.copy_(self.fields)
         self.after[0] = torch.where(moved_S, last_S, self.roots_S)
         self.after[1] += counts_S
-        self.after[2] = torch.where(moved_S & drafted, counts_S, self.waiting_S)
+        self.after[2] = torch.where(moved_S, counts_S, self.waiting_S) if drafted else self.waiting_S + counts_S
         self.after[3] = self.limits_S.minimum((room_S - 1).clamp(min=0))
         self.after[6] = room_S
 

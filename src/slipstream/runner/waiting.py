@@ -34,6 +34,17 @@ class WaitingRoom:
         self._read_SWF[:num_places, :num_rows] = self.features_SWF[:num_places, :num_rows]
         return self._read_SW[:num_places, :num_rows], self._read_SWF[:num_places, :num_rows]
 
+    def keep(self, tokens_SD: Tensor, features_SDF: Tensor, waiting_S: Tensor | None) -> None:
+        """Leave what a cycle emitted: all that waits after a draft; beside `waiting_S` that did after a plain step."""
+        places, depth = tokens_SD.shape
+        if waiting_S is None:
+            self.tokens_SW[:places, :depth] = tokens_SD
+            self.features_SWF[:places, :depth] = features_SDF
+            return
+        places_S = torch.arange(places, device=tokens_SD.device)
+        self.tokens_SW[places_S, waiting_S] = tokens_SD[:, 0]
+        self.features_SWF[places_S, waiting_S] = features_SDF[:, 0]
+
     def undo(self, num_places: int, num_rows: int) -> None:
         """Have what was read last wait again: the cycle that read it counts for nothing."""
         self.tokens_SW[:num_places, :num_rows] = self._read_SW[:num_places, :num_rows]

@@ -44,7 +44,7 @@ from slipstream.serve.report import Reporter, describe
 from slipstream.serve.told import piece_of
 from slipstream.serve.warmup import warm_up
 from slipstream.serve.wire import EngineWire
-from slipstream.telemetry.clock import Stopwatch
+from slipstream.telemetry.clock import Clock, Stopwatch
 from slipstream.text.grammar import Grammars
 
 LOOK_S = 0.2
@@ -210,12 +210,13 @@ def _serve(wire: EngineWire) -> int:
     assert isinstance(first, Load), "loading comes first"
     llm = load(wire, first)
     try:
-        if first.warm_up:
-            warm_up(llm, wire)
-            wire.send(Loading(stage="warming up: grammars"))
-            llm.started.executor.order(StartGrammar())
+        with Stopwatch(Clock()) as watch:
+            if first.warm_up:
+                warm_up(llm, wire)
+                wire.send(Loading(stage="warming up: grammars"))
+                llm.started.executor.order(StartGrammar())
         process = EngineProcess(wire, llm, Profiler(first.profile_dir))
-        wire.send(Ready(info=describe(llm)))
+        wire.send(Ready(info=describe(llm, warm_up_s=watch.seconds)))
         try:
             process.run()
         except ValueError as error:  # what a user asked for was checked when it came

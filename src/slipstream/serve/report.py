@@ -68,9 +68,11 @@ class Reporter:
         return {**parts, **rest, "host": self.host_s}
 
 
-def describe(llm: LLM) -> dict[str, Any]:
-    """What came up, under the names of docs/serving.md."""
+def describe(llm: LLM, *, warm_up_s: float = 0.0) -> dict[str, Any]:
+    """What came up, under the names of docs/serving.md. warm_up_s: how long made-up requests ran."""
     speculation, config, choice = llm.speculation, llm.engine.config, llm.started.choice
+    shares = llm.shares()
+    captured = shares[0].graphs if shares else ()
     return {
         "device": str(llm.device),
         "dtype": str(llm.dtype).removeprefix("torch."),
@@ -80,6 +82,12 @@ def describe(llm: LLM) -> dict[str, Any]:
         "max_batch": config.max_batch,
         "graph_sizes": None if config.graph_sizes is None else list(config.graph_sizes),
         "load_s": llm.load_s,
+        "warm_up_s": warm_up_s,
+        "graphs": {
+            "shapes": len(captured),
+            "seconds": sum(seconds for _, seconds, _ in captured),
+            "bytes": sum(num_bytes for _, _, num_bytes in captured),
+        },
         "speculation": {
             "steps": speculation.steps,
             "topk": speculation.topk,
@@ -105,7 +113,7 @@ def describe(llm: LLM) -> dict[str, Any]:
                 "shards": {name: list(shape) for name, shape in share.shards},
                 "graphs": [{"shape": name, "seconds": s, "bytes": size} for name, s, size in share.graphs],
             }
-            for share in llm.shares()
+            for share in shares
         ],
         "wiring": _wiring(llm),
     }

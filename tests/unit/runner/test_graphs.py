@@ -218,13 +218,13 @@ def test_what_was_captured_is_told_and_the_shape_that_ran_longest_ago_makes_room
     assert all(each.seconds > 0 for each in graphed.captures)
 
 
-@pytest.mark.parametrize(("steps", "with_draft"), [(3, True), (0, False)])
+@pytest.mark.parametrize(("steps", "with_draft"), [(3, True), (0, True), (0, False)])
 def test_cycles_are_launched_before_the_last_one_is_read(
     steps: int, with_draft: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two requests of 60 tokens, then one of them alone: a batch is loaded where it changes, or needs more keys."""
     engine, loaded, read = tiny_engine(speculation(steps)), [], []
-    if not with_draft:  # plain cycles beside a draft keep what waits for it, and are launched one by one
+    if not with_draft:
         cycle = engine.executor.cycle
         cycle.drafter, cycle.seat = None, replace(cycle.seat, drafts=False)
     graphed = static(engine).executor.graphed

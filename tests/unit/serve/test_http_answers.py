@@ -188,6 +188,8 @@ def test_server_info_says_what_runs(server: Server) -> None:
     assert info["device"] == "cpu"
     assert info["cost"]["cycle_ratio"]["1"] > 0
     assert info["ranks"][0]["draft_bytes"] > 0
+    assert info["warm_up_s"] > 0
+    assert info["graphs"] == {"shapes": 0, "seconds": 0, "bytes": 0}, "nothing is captured on a CPU"
 
 
 def test_docs_describe_every_path(server: Server) -> None:

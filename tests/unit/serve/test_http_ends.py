@@ -10,6 +10,7 @@ import time
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.patience import patience
 from tests.served import Server, events_of, model_arguments, refused, serving
@@ -167,10 +168,14 @@ def running(pid: int) -> bool:
     return True
 
 
-def test_beyond_the_limit_clients_are_told_to_come_back(http_world: World) -> None:
+MINUTE = pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(300)])
+
+
+@pytest.mark.parametrize("seconds", [3, MINUTE])
+def test_at_ten_times_the_limit_clients_are_told_to_come_back(http_world: World, seconds: float) -> None:
     with serving(*arguments(http_world, "--max-requests", "4", "--max-batch", "4")) as server:
-        statuses, slowest = [], 0.0
-        lock, ends = threading.Lock(), time.monotonic() + 3
+        statuses, texts, slowest = [], set(), 0.0
+        lock, ends = threading.Lock(), time.monotonic() + seconds
 
         def ask() -> None:
             nonlocal slowest
@@ -184,6 +189,9 @@ def test_beyond_the_limit_clients_are_told_to_come_back(http_world: World) -> No
                     if response.status_code == 429:
                         assert response.headers["retry-after"] == "1"
                         assert response.json()["error"]["type"] == "rate_limit_error"
+                        time.sleep(min(1.0, max(0.0, ends - time.monotonic())))
+                    else:
+                        texts.add(response.json()["choices"][0]["text"])
 
         threads = [threading.Thread(target=ask) for _ in range(40)]
         for thread in threads:
@@ -192,5 +200,6 @@ def test_beyond_the_limit_clients_are_told_to_come_back(http_world: World) -> No
             thread.join()
         assert set(statuses) == {200, 429}
         assert slowest < patience(20)
+        assert len(texts) == 1, "greedy answers are those of a quiet server"
         server.wait_until(server.idle)
         assert server.post("/v1/completions", {**LONG, "max_tokens": 3}).status_code == 200

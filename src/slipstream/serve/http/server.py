@@ -113,7 +113,8 @@ async def _announce(house: House) -> None:
     while house.client.phase is Phase.LOADING:
         await asyncio.sleep(LOOK_S)
     if house.client.phase is Phase.READY:
-        house.log.event("ready", **{name: house.client.info[name] for name in ("device", "dtype", "tp", "load_s")})
+        told = ("device", "dtype", "tp", "load_s", "warm_up_s", "graphs")
+        house.log.event("ready", **{name: house.client.info[name] for name in told})
 
 
 async def _wait_for_none(house: House, seconds: float) -> None:

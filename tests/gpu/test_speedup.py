@@ -1,0 +1,81 @@
+"""What speculation gains on real prompts is what its parts say: accept length over R, within 3%.
+
+The default model, which must have been pulled; prompts from SLIPSTREAM_PROMPTS (mt_bench.jsonl in that folder), or the
+built-in ones.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import pytest
+import torch
+
+from slipstream import LLM
+from slipstream.bench.cpu import prompt_ids
+from slipstream.config.engine import EngineConfig
+from slipstream.config.sampling import SamplingParams
+from slipstream.config.speculation import speculation
+from slipstream.engine.placement import time_cycles
+from slipstream.telemetry.clock import Clock
+from slipstream.text.prompts import builtin_prompts, read_prompts
+from slipstream.weights.store import cache_dir
+
+MODEL = "smollm2-135m"
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+    pytest.mark.skipif(not (cache_dir() / "models" / MODEL).exists(), reason=f"slipstream pull {MODEL} first"),
+]
+
+STEPS, MAX_TOKENS, WARM_UP, CYCLES, ROUNDS = 3, 256, 8, 96, 2
+NEAR = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ran:
+    """Answers one at a time, prefill excluded."""
+
+    tokens_per_s: float
+    accept_length: float
+    cycle_ms: float  # median of cycles of as long a context, acceptance decreed
+
+
+def prompts_of(llm: LLM) -> list[list[int]]:
+    folder = os.environ.get("SLIPSTREAM_PROMPTS")
+    entries = read_prompts(Path(folder) / "mt_bench.jsonl")[:80] if folder else builtin_prompts()
+    return [list(each) for each in prompt_ids(llm, entries)]
+
+
+def ran(steps: int) -> Ran:
+    """Every prompt, then cycles of made-up tokens; plain steps are of an engine without a draft."""
+    draft = {"steps": steps} if steps else {"draft": None}
+    llm = LLM(MODEL, device="cuda", max_batch=1, max_len=1536, **draft)
+    params, prompts = SamplingParams(max_tokens=MAX_TOKENS), prompts_of(llm)
+    llm.generate(prompts[:1], params)  # captures
+    found = [llm.generate([prompt], [params])[0] for prompt in prompts]
+    emitted, cycles = (sum(getattr(each.statistics, name) for each in found) for name in ("emitted", "cycles"))
+    context = round(sum(len(each) for each in prompts) / len(prompts) + MAX_TOKENS / 2)
+    decreed = emitted / cycles if steps else None
+    config = EngineConfig(speculation=speculation(steps), max_len=2, synthetic_accept_length=decreed)
+    settings = {"vocab_size": llm.model_config.vocab_size, "clock": Clock(), "num_prompt": context}
+    seconds = [
+        each
+        for _ in range(ROUNDS)
+        for each in time_cycles(llm.started.executor, config, cycles=WARM_UP + CYCLES, **settings)[WARM_UP:]
+    ]
+    llm.close()
+    return Ran(
+        tokens_per_s=emitted / sum(each.decode_s for each in found),
+        accept_length=emitted / cycles,
+        cycle_ms=median(seconds) * 1e3,
+    )
+
+
+def test_the_speed_up_is_accept_length_over_cycle_ratio() -> None:
+    plain, speculative = ran(0), ran(STEPS)
+    speed_up, ratio = speculative.tokens_per_s / plain.tokens_per_s, speculative.cycle_ms / plain.cycle_ms
+    print(f"{plain} {speculative} speed-up {speed_up:.3f}, accept length / R {speculative.accept_length / ratio:.3f}")
+    assert speed_up == pytest.approx(speculative.accept_length / ratio, rel=NEAR)
