@@ -19,7 +19,7 @@ from slipstream.bench.serving.load import Level, Outcome
 from slipstream.bench.serving.measure import Measured, Stage, Work, measure
 from slipstream.bench.shapes import full_shape
 from slipstream.cli.bench import print_rows, record
-from slipstream.cli.door import KEY_VARIABLE, check_extra
+from slipstream.cli.door import KEY_VARIABLE, NEEDED_BY_LOAD, check_extra
 from slipstream.cli.serving_options import AskOptions, LoadOptions, ShapeOptions
 from slipstream.cli.serving_tables import print_serving
 from slipstream.cli.spread import spread
@@ -43,6 +43,7 @@ def bench_serving(
     own: ShapeOptions,
 ) -> None:
     """TTFT, TPOT, ITL, throughput and accept length of any OpenAI-compatible server; exit code 1 if requests failed."""
+    check_extra("bench serving", NEEDED_BY_LOAD)
     if (url is None) == (own.shape is None):
         raise ValueError("name what is measured: either --url of a server, or --shape for one of random weights")
     levels = load.levels(asked.seed)

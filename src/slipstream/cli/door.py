@@ -13,6 +13,7 @@ from slipstream.weights.store import resolve_model
 
 HTTP, LIMITS, ANSWERS = "HTTP", "Limits", "Answers"
 NEEDED = ("fastapi", "uvicorn", "prometheus_client", "msgspec")
+NEEDED_BY_LOAD = ("aiohttp",)  # of `slipstream bench serving`, whose server may be anyone's
 KEY_VARIABLE = "SLIPSTREAM_API_KEY"
 MIB = 1 << 20
 
@@ -75,12 +76,12 @@ class DoorOptions:
         return http, engine
 
 
-def check_extra() -> None:
-    """Raises ValueError unless what the server needs is installed."""
-    missing = [name for name in NEEDED if find_spec(name) is None]
+def check_extra(verb: str = "serve", needed: Sequence[str] = NEEDED) -> None:
+    """Raises ValueError unless what the server, or another verb, needs of the extra is installed."""
+    missing = [name for name in needed if find_spec(name) is None]
     if missing:
         raise ValueError(
-            f"slipstream serve needs {', '.join(missing)}; install it with: pip install 'slipstream[serve]'"
+            f"slipstream {verb} needs {', '.join(missing)}; install it with: pip install 'slipstream[serve]'"
         )
 
 

@@ -2,6 +2,8 @@
 
 import json
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,12 @@ from tests.patience import patience
 from tests.unit.cli.world import Cli, World
 
 COUNTERS = "vllm:spec_decode_num_drafts_total %d\nvllm:spec_decode_num_accepted_tokens_total %d\n"
+WITHOUT_AIOHTTP = """
+import sys
+sys.modules["aiohttp"] = None
+from slipstream.cli.main import main
+main(["bench", "serving", "--url", "http://127.0.0.1:9", "--input-len", "5"])
+"""
 
 
 def vllms_metrics(answers: int) -> str:
@@ -230,6 +238,13 @@ def test_a_server_that_is_not_there_is_one_sentence(cli: Cli) -> None:
     assert (outcome.code, outcome.out, len(outcome.errors)) == (2, "", 1)
     assert "cannot be reached" in outcome.errors[0]
     assert "start the server, or give another --url" in outcome.errors[0]
+
+
+def test_without_the_extra_one_sentence_says_how_to_install_it() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_AIOHTTP], capture_output=True, text=True, check=False)
+    (line,) = done.stderr.splitlines()
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "bench serving needs aiohttp; install it with: pip install 'slipstream[serve]'" in line
 
 
 def test_the_key_is_taken_from_the_environment_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from slipstream.bench.serving.acceptance import accepted_of, read_samples
 from slipstream.bench.serving.answer import Failure, Reason
-from slipstream.bench.serving.connections import Broken, Connections, Unreachable, connected
+from slipstream.bench.serving.connections import Broken, Connections, Unreachable
 from slipstream.bench.serving.dialect import Kind, Manner, Server, body_of, look, meet
 from slipstream.bench.serving.load import Level, Outcome, Run, press
 from slipstream.bench.serving.prompts import Ask
@@ -63,6 +63,8 @@ async def measure(work: Work, clock: Clock, *, on_end: Told = lambda stage, outc
     Raises:
         ValueError: the server cannot be asked at all, or a warm-up request failed; one sentence.
     """
+    from slipstream.bench.serving.client import connected  # noqa: PLC0415 - needs the extra
+
     async with connected(work.url, work.key, clock) as connections:
         server = await meet(connections, work.model)
         return [await _stage(connections, server, work, stage, on_end) for stage in work.stages]

@@ -1,14 +1,16 @@
 """One server's connections: whatever the cuts, the same response; each end of one is told in a sentence."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
-from slipstream.bench.serving import connections as of_connections
+from slipstream.bench.serving import client
 from slipstream.bench.serving.answer import Answer, read_answer
-from slipstream.bench.serving.connections import Broken, Connections, address_of, connected
+from slipstream.bench.serving.client import address_of, connected
+from slipstream.bench.serving.connections import Broken, Connections, Unreachable
 from slipstream.bench.serving.response import Response
 from slipstream.telemetry.clock import Clock, ManualClock
 from tests.patience import patience
@@ -19,6 +21,7 @@ CHUNKED = (
 )
 SIZED = b"HTTP/1.1 404 Not Found\r\ncontent-length: 12\r\n\r\nhello, world"
 INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n" + SIZED
+LARGE = 16 << 20  # bytes; more than sockets hold
 EMPTY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n"
 
 Answering = Callable[["Wire"], Awaitable[None]]
@@ -175,7 +178,7 @@ def test_a_connection_that_was_closed_while_idle_is_replaced() -> None:
 
 
 def test_an_idle_connection_is_left_before_servers_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_connections, "KEPT_S", 0.01)
+    monkeypatch.setattr(client, "KEPT_S", 0.01)
     numbers: list[int] = []
 
     async def answering(at: Wire) -> None:
@@ -230,6 +233,88 @@ def test_a_request_that_is_given_up_hangs_up_and_the_next_one_is_answered(begun:
     asked(answering, use)
 
 
+def test_a_request_that_is_given_up_while_it_is_sent_hangs_up_too() -> None:
+    gone = asyncio.Event()
+
+    async def answering(at: Wire) -> None:
+        await at.head()
+        await asyncio.sleep(0.2)  # and nothing is read meanwhile
+        with pytest.raises(asyncio.IncompleteReadError):
+            await at.reader.readexactly(LARGE)
+        gone.set()
+
+    async def use(connections: Connections) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await connections.ask("POST", "/", b"x" * LARGE)
+        await gone.wait()
+
+    asked(answering, use)
+
+
+def test_a_run_that_is_cancelled_leaves_nothing_open() -> None:
+    gone: list[int] = []
+
+    async def answering(at: Wire) -> None:
+        await at.head()
+        await at.say(CHUNKED[:-20])
+        assert await at.reader.read() == b""
+        gone.append(at.number)
+
+    async def use(connections: Connections) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        asyncio.get_running_loop().call_later(0.1, task.cancel)
+        await asyncio.gather(*(connections.ask("GET", "/") for _ in range(3)))
+
+    with pytest.raises(asyncio.CancelledError):
+        asked(answering, use)
+    gc.collect()  # an open session would warn now
+    assert sorted(gone) == [0, 1, 2]
+
+
+def test_a_large_request_is_sent_whole_and_without_a_warning() -> None:
+    bodies: list[bytes] = []
+
+    async def answering(at: Wire) -> None:
+        assert f"content-length: {LARGE}\r\n" in (await at.head()).lower()
+        bodies.append(await at.reader.readexactly(LARGE))
+        await at.say(SIZED)
+
+    async def use(connections: Connections) -> None:
+        assert (await connections.ask("POST", "/", b"x" * LARGE)).status == 404
+
+    asked(answering, use)
+    assert bodies == [b"x" * LARGE]
+
+
+def test_a_redirection_is_not_followed() -> None:
+    there = b"HTTP/1.1 307 Elsewhere\r\nLocation: /there\r\ncontent-length: 0\r\n\r\n"
+    assert got(once(there)).headers["location"] == "/there"
+
+
+def test_a_body_that_stops_making_sense_is_no_http() -> None:
+    async def answering(at: Wire) -> None:
+        await at.head()
+        await at.say(CHUNKED[:-20])
+        await asyncio.sleep(0.05)
+        await at.say(b"many\r\n")
+        await at.reader.read()
+
+    with pytest.raises(Broken, match=r"no HTTP/1\.1: its body stopped making sense"):
+        got(answering)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_whoever_cannot_be_reached_is_named_with_the_reason(scheme: str) -> None:
+    async def use() -> None:
+        async with connected(f"{scheme}://127.0.0.1:9", None, Clock()) as connections:
+            await connections.ask("GET", "/")
+
+    with pytest.raises(Unreachable, match=r"^127.0.0.1:9 cannot be reached \(.+\)$"):
+        asyncio.run(use())
+
+
 def test_neither_cookies_nor_proxies_come_between(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
@@ -247,6 +332,7 @@ def test_neither_cookies_nor_proxies_come_between(monkeypatch: pytest.MonkeyPatc
     asked(answering, use)
     assert [head.split("\r\n")[0] for head in heads] == ["GET /v1/models HTTP/1.1"] * 2
     assert not any("cookie" in head.lower() for head in heads)
+    assert all("accept-encoding: identity\r\n" in head.lower() for head in heads)
 
 
 @pytest.mark.parametrize("key", ["l\u00e4ut", "a\nb", "spaced "])
@@ -262,14 +348,15 @@ def test_a_key_that_no_header_holds_is_refused_without_showing_it(key: str) -> N
 
 def test_addresses_are_read_with_their_defaults() -> None:
     here = address_of("localhost:8000/v1/")
-    assert (str(here), here.netloc) == ("http://localhost:8000/", b"localhost:8000")
+    assert (str(here), here.host_port_subcomponent) == ("http://localhost:8000/", "localhost:8000")
     there = address_of("https://api.example.com:443/llm/v1")
-    assert (str(there), there.netloc) == ("https://api.example.com/llm", b"api.example.com")
-    assert address_of("http://[::1]:8000").netloc == b"[::1]:8000"
+    assert (str(there), there.host_port_subcomponent) == ("https://api.example.com/llm", "api.example.com")
+    assert address_of("http://[::1]:8000").host_port_subcomponent == "[::1]:8000"
 
 
 @pytest.mark.parametrize(
-    "url", ["ftp://x", "http://", "http://x:port", "http://x:99999", "http://x/?a=1", "http://me:secret@x"]
+    "url",
+    ["ftp://x", "http://", "http://x:port", "http://x:99999", "http://x/?a=1", "http://me:secret@x", "a..b", "x y"],
 )
 def test_what_is_no_address_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="such as http://localhost:8000"):
