@@ -4,28 +4,17 @@ The default model, which must have been pulled; prompts from SLIPSTREAM_PROMPTS 
 built-in ones.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-import torch
 
 from slipstream import LLM
-from slipstream.bench.cpu import prompt_ids
 from slipstream.config.sampling import SamplingParams
 from slipstream.serve.completion import Completion
-from slipstream.text.prompts import builtin_prompts, read_prompts
-from slipstream.weights.store import cache_dir
+from tests.gpu.default_model import MODEL, NEEDS_MODEL, prompts_of
 
-MODEL = "smollm2-135m"
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.timeout(600),
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-    pytest.mark.skipif(not (cache_dir() / "models" / MODEL).exists(), reason=f"slipstream pull {MODEL} first"),
-]
+pytestmark = [*NEEDS_MODEL, pytest.mark.timeout(600)]
 
 SHAPES = {"chain of 1": (1, 1, 1), "chain of 3": (3, 1, 3), "chain of 5": (5, 1, 5), "tree": (4, 4, 12)}
 ASKED = {"greedy": SamplingParams(max_tokens=256), "sampled": SamplingParams(max_tokens=256, temperature=1.0, seed=7)}
@@ -42,9 +31,7 @@ def llm() -> Iterator[LLM]:
 
 @pytest.fixture(scope="module")
 def prompts(llm: LLM) -> list[list[int]]:
-    folder = os.environ.get("SLIPSTREAM_PROMPTS")
-    entries = read_prompts(Path(folder) / "mt_bench.jsonl")[:80] if folder else builtin_prompts()
-    return [list(each) for each in prompt_ids(llm, entries)]
+    return prompts_of(llm)
 
 
 def answers(llm: LLM, prompts: list[list[int]], params: SamplingParams, *, together: int) -> list[Completion]:

@@ -4,31 +4,20 @@ The default model, which must have been pulled; prompts from SLIPSTREAM_PROMPTS 
 built-in ones.
 """
 
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 import pytest
-import torch
 
 from slipstream import LLM
-from slipstream.bench.cpu import prompt_ids
 from slipstream.config.engine import EngineConfig
 from slipstream.config.sampling import SamplingParams
 from slipstream.config.speculation import speculation
 from slipstream.engine.placement import time_cycles
 from slipstream.telemetry.clock import Clock
-from slipstream.text.prompts import builtin_prompts, read_prompts
-from slipstream.weights.store import cache_dir
+from tests.gpu.default_model import MODEL, NEEDS_MODEL, prompts_of
 
-MODEL = "smollm2-135m"
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-    pytest.mark.skipif(not (cache_dir() / "models" / MODEL).exists(), reason=f"slipstream pull {MODEL} first"),
-]
+pytestmark = [*NEEDS_MODEL, pytest.mark.timeout(300)]
 
 STEPS, MAX_TOKENS, WARM_UP, CYCLES, ROUNDS = 3, 256, 8, 96, 2
 NEAR = 0.03
@@ -41,12 +30,6 @@ class Ran:
     tokens_per_s: float
     accept_length: float
     cycle_ms: float  # median of cycles of as long a context, acceptance decreed
-
-
-def prompts_of(llm: LLM) -> list[list[int]]:
-    folder = os.environ.get("SLIPSTREAM_PROMPTS")
-    entries = read_prompts(Path(folder) / "mt_bench.jsonl")[:80] if folder else builtin_prompts()
-    return [list(each) for each in prompt_ids(llm, entries)]
 
 
 def ran(steps: int) -> Ran:
