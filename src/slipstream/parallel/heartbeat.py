@@ -30,6 +30,7 @@ class State(IntEnum):
     ALIVE = 0
     FAILED = 1  # it knows that the group has failed, and how
     LEAVING = 2
+    INTERRUPTED = 3  # Ctrl-C has reached it; it ends in its own way, or its watchdog ends it within interrupt_s
 
 
 class Kind(IntEnum):

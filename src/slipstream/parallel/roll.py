@@ -141,6 +141,8 @@ class Roll:
         if not own.active or own.still_s <= self._limits.of(own.stage):
             return None
         beats = [own, *(entry.beat for entry in self.entries.values() if entry.beat and not entry.has_left)]
+        if any(beat.state is State.INTERRUPTED for beat in beats):
+            return None  # that is why the group ends, and soon; who holds it up no longer matters
         last = min(beats, key=_place)
         who = self._me if last is own else self.entries[last.rank].peer
         sentence = f"{who} made no progress for {self._limits.of(own.stage):g} s {where(last)}{ENDS}"

@@ -171,13 +171,15 @@ class Watchdog:
         with self._changed:
             if self._stopping:
                 return
+            if interrupted and self._interrupted_at is None:  # pressing it again must not buy time
+                self._interrupted_at = self._look()[1]
             own, now = self._look()
             for beat in self._post.receive():
                 self._roll.hear(beat, now)
                 if beat.failure is not None:
                     self._adopt(beat.failure, now)
             if self._state is State.ALIVE:
-                failure = self._interruption(own, now, interrupted=interrupted) or self._roll.judge(own, now)
+                failure = self._interruption(own, now) or self._roll.judge(own, now)
                 if failure is not None:
                     self._adopt(failure, now)
             self._send(own)
@@ -207,19 +209,19 @@ class Watchdog:
             stage=stage,
             active=self._stamps.active,
             still_s=now - self._moved_at,
-            state=self._state,
+            state=self._says(),
             failure=self._failure,
         )
         return own, now
 
-    def _interruption(self, own: Beat, now: float, *, interrupted: bool) -> Failure | None:
+    def _says(self) -> State:
+        return State.INTERRUPTED if self._state is State.ALIVE and self._interrupted_at is not None else self._state
+
+    def _interruption(self, own: Beat, now: float) -> Failure | None:
         """Ctrl-C reaches a main thread that runs Python; one that does not move is stuck below it."""
-        if interrupted and self._interrupted_at is None:  # pressing it again must not buy time
-            self._interrupted_at = now
-        if self._interrupted_at is None:
-            return None
-        if not own.active or self._moved_at > self._interrupted_at:
+        if not own.active or self._moved_at > (self._interrupted_at or 0.0):
             self._interrupted_at = None
+        if self._interrupted_at is None:
             return None
         waited_s = now - self._interrupted_at
         return self._roll.interrupted(own, self._limits.interrupt_s) if waited_s >= self._limits.interrupt_s else None
@@ -239,11 +241,10 @@ class Watchdog:
         if self._sentence is not None:
             return
         self._ending = Ending(self._failure, self._me.rank, self._limits)
-        path = write_ring(
-            self._ring, self._ring_path, rank=self._me.rank, reason=self._failure.sentence, within_s=_WRITE_S
-        )
+        said = self._failure.sentence
+        path = write_ring(self._ring, self._ring_path, rank=self._me.rank, reason=said, within_s=_WRITE_S)
         tail = f"last decisions: {path}" if path else f"the last decisions could not be written to {self._ring_path}"
-        self._sentence = f"{self._failure.sentence}; {tail}"
+        self._sentence = f"{said}; {tail}"
 
     def _end(self, now: float) -> None:
         with self._changed:
@@ -296,4 +297,4 @@ class Watchdog:
             self._send(self._look()[0])
 
     def _send(self, own: Beat) -> None:
-        self._post.send(replace(own, state=self._state, failure=self._failure))
+        self._post.send(replace(own, state=self._says(), failure=self._failure))

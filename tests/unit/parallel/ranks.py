@@ -53,16 +53,18 @@ def run(folder: Path, rank: int, stamps: Stamps, ring: DecisionRing) -> None:
         time.sleep(STEP_S)
         stamps.mark(Stage.VERIFY)
         if orders.exists():
-            obey(orders.read_text())
+            obey(orders.read_text(), folder / f"hangs-{rank}")
             return
         stamps.mark(Stage.ACCEPT)
         stamps.mark(Stage.IDLE)
 
 
-def obey(order: str) -> None:
+def obey(order: str, hangs: Path) -> None:
+    """hangs: appears just before this rank hangs."""
     if order == "raise":
         raise OSError("the disk of rank is on fire")
     if order == "hang":
+        publish(hangs, "")
         hang()
 
 

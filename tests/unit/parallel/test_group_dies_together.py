@@ -134,7 +134,7 @@ def test_ctrl_c_ends_a_group_whose_main_threads_are_stuck(start: Callable[..., R
     ranks = start()
     for rank in range(SIZE):
         ranks.order(rank, "hang")
-    time.sleep(0.1)
+    await_text(ranks.folder / "hangs-0")
     ranks.signal(0, signal.SIGINT)
     codes = ranks.wait_for_end(LIMITS.interrupt_s + FEW_S)
     assert codes == [130, 1, 1]

@@ -224,6 +224,16 @@ def test_ctrl_c_ends_the_group_of_a_main_thread_that_is_stuck(trio):
     assert trio.codes == [[130], [1], [1]]
 
 
+def test_a_group_that_is_interrupted_is_not_said_to_be_stuck(trio):
+    for stamps in trio.stamps:
+        stamps.begin(1)
+    trio.pass_time(LIMITS.limit_s - 1)
+    trio.dogs[0].tick(interrupted=True)
+    trio.pass_time(LIMITS.interrupt_s + 1)
+    assert trio.codes[0] == [130]
+    assert all("rank 0 (pid 100 on host host0) was interrupted" in sentence for sentence in trio.failures())
+
+
 def test_ctrl_c_pressed_again_buys_a_stuck_main_thread_no_time(trio):
     trio.stamps[0].begin(1)
     for _ in range(3):
