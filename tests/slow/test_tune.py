@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 MODEL = "smollm2-135m"
 NUM_PROMPTS, MAX_TOKENS, ROUNDS, BATCH = 9, 40, 3, 1
-DUEL_ROUNDS = 3
+DUEL_ROUNDS = 8  # so that its own noise is a third of the bound
 GRIDS_BEST = 3  # of a noisy grid the first may be the luckiest
 WITHIN, SHARE_OF_TIME = 0.03, 1 / 3
 
@@ -113,6 +113,9 @@ def report(
     share = seconds[0] / seconds[1]
     print(f"tune {seconds[0]:.0f} s {found.seconds}, {len(found.costs)} timed; grid {seconds[1]:.0f} s, {len(rates)}")
     print(f"tune takes {share:.2f} of the grid's time")
+    for setup, each in found.confirmed[BATCH].items():
+        told = " ".join(f"{rate:.1f}" for rate in each)
+        print(f"confirmed: {name_of(setup.shape):>8} {found.choices[BATCH].gains[setup]:.3f}x plain; {told} tok/s")
     for setup, each in fought.items():
         told = f"; chosen / this {ratios[setup]:.3f}" if setup in ratios else ""
         print(f"in turn: {name_of(setup.shape):>8} {' '.join(f'{rate:.1f}' for rate in each)} tok/s{told}")

@@ -102,10 +102,11 @@ _PAIRED = {
 _TUNE = {
     "predicted_tokens_per_s": "batch x predicted accept length / measured cycle_ms, before confirmation",
     "predicted_accept_length": "accept length of this shape, read from real runs of deeper or equal shapes",
+    "confirmed_rounds": "real runs, each on a part of the prompts; setups of like speed get more",
     "confirmed_tokens_per_s": "tokens a second of a real run on the prompts, prefill excluded, median of the rounds",
     "confirmed_spread_tokens_per_s": "the same, distance between the slowest and fastest round, each of other prompts",
     "confirmed_accept_length": "emitted / cycles of the real run",
-    "gain_over_plain": "confirmed tokens a second over plain decoding's in the same round, median of the ratios",
+    "gain_over_plain": "confirmed tokens a second over plain decoding's in the same round, mean over the parts of the prompts",
     "seconds": "wall time that this took",
     "noise": "relative distance of two plain runs in a round, median; gains up to it are ties, which plain wins",
     "chosen": "whether tune chose this shape for its batch",

@@ -2,7 +2,8 @@
 
 Acceptance comes from few real runs: every chain's from the deepest one, every tree's from one large tree of its topk.
 Costs are timed apart from it, each shape's cycle with the acceptance that it was forecast, and only where a shape could
-still win. Those that promise most then answer the prompts for real, in turn with plain decoding, which wins ties.
+still win, those that promise most once more in turn. These then answer the prompts for real, in turn with plain
+decoding, which wins ties, until the fastest beats the others beyond the noise or a share of the grid's time is used.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,15 +15,16 @@ from typing import Any
 from slipstream.bench.acceptance import chain_forecast
 from slipstream.bench.tune_grid import (
     PLAIN_SETUP,
-    Choice,
     Setup,
     best_setups,
-    choose,
+    cost_bound,
     name_of,
+    near_best,
     shape_named,
     worth_timing,
 )
 from slipstream.bench.tune_journal import Journal
+from slipstream.bench.tune_race import Choice, Race
 from slipstream.bench.tune_run import RealRun, Task, answer
 from slipstream.bench.tune_walks import Walks, watching
 from slipstream.config.engine import EngineConfig
@@ -35,9 +37,10 @@ from slipstream.telemetry.clock import Clock, Stopwatch
 
 PROBE_BATCH = 8  # requests together while acceptance is read: it does not depend on the batch, and more are faster
 PROBE_NODES = 32  # of the large tree, unless a candidate has more
-CONFIRMED = (
-    5  # shapes a batch that run for real, beside plain decoding: forecasts of the best lie within a few per cent
-)
+RETIMED, LAPS = 10, 2  # of the most promising setups of a batch, timed so often again, in turn
+CONFIRMED = 5  # setups a batch that run for real, beside plain decoding: the best lie within a few per cent
+PASSES = 6  # over all prompts, at most
+SHARE = 0.3  # of the time in which all setups would answer the prompts: beyond it no further round begins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,7 @@ class Tuner:
         self.executor, self.search, self.journal = executor, search, journal
         self.clock, self.on_work = clock, on_work
         self._placed: str | None = None
+        self._spent_s = 0.0  # on all measurements, also those of an earlier run that this one goes on from
 
     def run(self) -> Tuned:
         """All of it."""
@@ -112,6 +116,16 @@ class Tuner:
             found.seconds[stage] = watch.seconds
         return found
 
+    def _once(self, key: str, measure: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+        record = self.journal.once(key, partial(self._timed, measure))
+        self._spent_s += record["seconds"]
+        return record
+
+    def _timed(self, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        with Stopwatch(self.clock) as watch:
+            record = measure()
+        return {**record, "seconds": watch.seconds}
+
     # ------------------------------------------------------------------ acceptance
 
     def forecast(self, found: Tuned) -> None:
@@ -120,7 +134,7 @@ class Tuner:
         for topk in sorted({shape.topk for shape in self.search.shapes}):
             family = tuple(shape for shape in self.search.shapes if shape.topk == topk)
             probe = probe_of(family)
-            record = self.journal.once(f"accept {name_of(probe)}", partial(self._accept, probe, family))
+            record = self._once(f"accept {name_of(probe)}", partial(self._accept, probe, family))
             lengths = record["accept_length_by_shape"]
             found.accept_lengths |= {shape_named(name): length for name, length in lengths.items()}
 
@@ -167,10 +181,22 @@ class Tuner:
                         cost = self._cost(setup, batch, found.accept_lengths[shape])
                         costs[shape] = cost.cycle_ms
                         found.costs.append(cost)
+            self._time_again(found, batch)
 
-    def _cost(self, setup: Setup, batch: int, accept_length: float) -> Cost:
-        key = f"cost {batch} {setup.placement} {name_of(setup.shape)}"
-        record = self.journal.once(key, partial(self._time_one, setup, batch, accept_length))
+    def _time_again(self, found: Tuned, batch: int) -> None:
+        """The most promising in turn, back and forth: what disturbed one timing shall not decide who runs for real."""
+        near = near_best(found.predicted(batch), RETIMED)
+        laps = {setup: [cost] for cost in found.costs if (setup := cost.setup) in near and cost.batch == batch}
+        for lap in range(LAPS):
+            for setup in near if lap % 2 else reversed(near):
+                laps[setup].append(self._cost(setup, batch, found.accept_lengths[setup.shape], f" again {lap}"))
+        for costs in laps.values():
+            middle = sorted(costs, key=lambda each: each.cycle_ms)[len(costs) // 2]
+            found.costs[found.costs.index(costs[0])] = middle
+
+    def _cost(self, setup: Setup, batch: int, accept_length: float, suffix: str = "") -> Cost:
+        key = f"cost {batch} {setup.placement} {name_of(setup.shape)}{suffix}"
+        record = self._once(key, partial(self._time_one, setup, batch, accept_length))
         return Cost(setup=setup, batch=batch, cycle_ms=record["cycle_ms"], spread_ms=record["cycle_spread_ms"])
 
     def _time_one(self, setup: Setup, batch: int, accept_length: float) -> dict[str, Any]:
@@ -200,30 +226,35 @@ class Tuner:
     # ------------------------------------------------------------------ confirmation
 
     def confirm(self, found: Tuned) -> None:
-        """Let the best answer the prompts for real, in turn with plain decoding."""
+        """Let the best answer the prompts for real, in turn with plain decoding, and go on with those of like speed."""
+        allowed_s = 0.0  # for all measurements until then, batch after batch
         for batch in self.search.batches:
+            race = Race(
+                partial(self._confirm_one, batch), parts=self.search.rounds, least_noise=self.search.least_noise
+            )
             contenders = best_setups(found.predicted(batch), CONFIRMED)
-            rounds, again = [], []
-            lengths: dict[Setup, tuple[int, int]] = dict.fromkeys(contenders, (0, 0))
-            for number in range(self.search.rounds):
-                order = [PLAIN_SETUP, *(contenders if number % 2 == 0 else reversed(contenders))]
-                records = {setup: self._confirm_one(setup, batch, number, "") for setup in order}
-                rounds.append({setup: record["tokens_per_s"] for setup, record in records.items()})
-                again.append(self._confirm_one(PLAIN_SETUP, batch, number, " again")["tokens_per_s"])
-                for setup in contenders:
-                    emitted, cycles = lengths[setup]
-                    record = records[setup]
-                    lengths[setup] = (emitted + record["emitted"], cycles + record["cycles"])
-            found.confirmed[batch] = {setup: [each[setup] for each in rounds] for setup in rounds[0]}
-            found.confirmed_accept_lengths[batch] = {
-                PLAIN_SETUP: 1.0,
-                **{setup: emitted / max(1, cycles) for setup, (emitted, cycles) in lengths.items()},
-            }
-            found.choices[batch] = choose(rounds, again, least_noise=self.search.least_noise)
+            for _ in range(self.search.rounds):
+                race.run_round(contenders, both_ends=True)
+            allowed_s += SHARE * self._grid_seconds(found, batch, num_tokens=race.emitted)
+            while race.is_open and len(race.rounds) < PASSES * self.search.rounds and self._spent_s < allowed_s:
+                race.run_round(race.unbeaten())
+            found.confirmed[batch], found.confirmed_accept_lengths[batch] = race.rates(), race.accept_lengths()
+            found.choices[batch] = race.choice()
 
-    def _confirm_one(self, setup: Setup, batch: int, number: int, suffix: str) -> Mapping[str, Any]:
+    def _grid_seconds(self, found: Tuned, batch: int, *, num_tokens: int) -> float:
+        """How long every setup would take for as many tokens; of those that were not timed, at least."""
+        seconds = {setup: num_tokens / rate for setup, rate in found.predicted(batch).items()}
+        for placement in map(str, self.search.placements):
+            timed = [each for each in found.costs if (each.batch, each.setup.placement) == (batch, placement)]
+            costs = {each.setup.shape: each.cycle_ms for each in timed}
+            for shape in self.search.shapes:
+                rate = batch * found.accept_lengths[shape] / max(cost_bound(shape, costs), 1e-9) * 1e3
+                seconds.setdefault(Setup(shape=shape, placement=placement), num_tokens / rate)
+        return sum(seconds.values())
+
+    def _confirm_one(self, batch: int, setup: Setup, number: int, suffix: str) -> Mapping[str, Any]:
         key = f"confirm {batch} {number} {setup.placement} {name_of(setup.shape)}{suffix}"
-        return self.journal.once(key, partial(self.real_run, setup, batch, number))
+        return self._once(key, partial(self.real_run, setup, batch, number))
 
     def real_run(self, setup: Setup, batch: int, number: int) -> dict[str, Any]:
         """One round of one contender: as many prompts as a round takes, other ones in each round."""

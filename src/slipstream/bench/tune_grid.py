@@ -4,9 +4,8 @@ A cycle costs no less with more steps, branches or nodes. So a shape that would 
 the cost of a smaller one needs no timing (branch and bound).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from statistics import median
 
 from slipstream.config.speculation import PLAIN, Speculation
 
@@ -71,29 +70,7 @@ def best_setups(predicted: Mapping[Setup, float], count: int) -> list[Setup]:
     return sorted(drafting, key=lambda each: predicted[each], reverse=True)[:count]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
-    """What was confirmed for a batch size, and chosen."""
-
-    setup: Setup
-    gains: Mapping[Setup, float]  # over plain decoding: medians of the rounds' ratios
-    noise: float
-
-
-def choose(rounds: Sequence[Mapping[Setup, float]], again: Sequence[float], *, least_noise: float) -> Choice:
-    """Pick by tokens a second of real runs; plain decoding wins ties.
-
-    rounds: each round's tokens a second, plain decoding among them. again: plain decoding once more in each round, at
-    its other end: how far the two are apart is the noise, which a gain has to exceed.
-    """
-    plain = [(each[PLAIN_SETUP] + other) / 2 for each, other in zip(rounds, again, strict=True)]
-    apart = [abs(each[PLAIN_SETUP] - other) / base for each, other, base in zip(rounds, again, plain, strict=True)]
-    noise = max(least_noise, median(apart))
-    gains = {
-        setup: median(each[setup] / base for each, base in zip(rounds, plain, strict=True))
-        for setup in rounds[0]
-        if setup != PLAIN_SETUP
-    }
-    best = max(gains, key=lambda each: gains[each], default=PLAIN_SETUP)
-    chosen = best if gains.get(best, 1.0) > 1 + noise else PLAIN_SETUP
-    return Choice(setup=chosen, gains={PLAIN_SETUP: 1.0, **gains}, noise=noise)
+def near_best(predicted: Mapping[Setup, float], count: int) -> list[Setup]:
+    """At most so many of the most promising setups, none further below the best than a cost may be wrong."""
+    best = best_setups(predicted, count)
+    return [each for each in best if predicted[each] >= (1 - 2 * COST_NOISE) * predicted[best[0]]]

@@ -5,12 +5,20 @@ from statistics import median
 from typing import Any
 
 from slipstream.bench.tune import Tuned
-from slipstream.bench.tune_grid import PLAIN_SETUP, Choice, Setup
+from slipstream.bench.tune_grid import PLAIN_SETUP, Setup
+from slipstream.bench.tune_race import Choice
 from slipstream.config.placement import REPLICATED
 from slipstream.config.speculation import Speculation
 from slipstream.config.tuned import tuned_toml
 
 DISTURBED = 0.1  # noise above which a choice means little
+CONFIRMED_NAMES = (
+    "confirmed_rounds",
+    "confirmed_tokens_per_s",
+    "confirmed_spread_tokens_per_s",
+    "confirmed_accept_length",
+    "gain_over_plain",
+)
 
 
 def as_rows(found: Tuned) -> list[dict[str, Any]]:
@@ -42,9 +50,9 @@ def as_rows(found: Tuned) -> list[dict[str, Any]]:
 def _confirmed(found: Tuned, batch: int, setup: Setup) -> dict[str, float | None]:
     rates = found.confirmed[batch].get(setup)
     if rates is None:
-        names = ("confirmed_tokens_per_s", "confirmed_spread_tokens_per_s", "confirmed_accept_length")
-        return dict.fromkeys((*names, "gain_over_plain"))
+        return dict.fromkeys(CONFIRMED_NAMES)
     return {
+        "confirmed_rounds": len(rates),
         "confirmed_tokens_per_s": median(rates),
         "confirmed_spread_tokens_per_s": max(rates) - min(rates),
         "confirmed_accept_length": found.confirmed_accept_lengths[batch][setup],
@@ -70,7 +78,7 @@ def verdict(found: Tuned, batch: int) -> str:
 
 
 def _said(found: Tuned, choice: Choice, batch: int) -> str:
-    best = max(choice.gains, key=lambda each: (each != PLAIN_SETUP, choice.gains[each]))
+    best = choice.best
     if choice.setup == PLAIN_SETUP:
         if best == PLAIN_SETUP:
             return f"bs {batch}: plain decoding; nothing else was a candidate"

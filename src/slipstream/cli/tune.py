@@ -12,7 +12,7 @@ import typer
 from slipstream.bench.baseline import settings_of
 from slipstream.bench.cpu import prompt_ids
 from slipstream.bench.report import environment
-from slipstream.bench.tune import CONFIRMED, Search, Tuned, Tuner
+from slipstream.bench.tune import CONFIRMED, LAPS, PASSES, RETIMED, Search, Tuned, Tuner
 from slipstream.bench.tune_grid import name_of, shapes
 from slipstream.bench.tune_journal import Journal
 from slipstream.bench.tune_plot import draw_curve
@@ -58,7 +58,9 @@ class CareOptions:
     temperature: Annotated[float, typer.Option(help="0 is greedy.")] = 0.0
     seed: Annotated[int, typer.Option(help="Prompt i is sampled with seed + i.")] = 0
     cycles: Annotated[int, typer.Option(min=4, help="Timed of each shape.")] = 16
-    rounds: Annotated[int, typer.Option(min=2, help="Of real runs, in turn with plain decoding.")] = 3
+    rounds: Annotated[
+        int, typer.Option(min=2, help="That cover the prompts, of real runs in turn with plain decoding.")
+    ] = 3
     noise: Annotated[float, typer.Option(min=0, help="Gains up to this are ties, at least.")] = 0.01
 
 
@@ -181,9 +183,9 @@ def _searched(executor: RankExecutor, search: Search, journal: Journal) -> Tuned
     if len(journal):
         print(f"going on from {len(journal)} measurements in {journal.path}", file=sys.stderr)
     families = len({shape.topk for shape in search.shapes})
-    timed = len(search.batches) * (1 + len(search.shapes) * len(search.placements))
-    confirmed = len(search.batches) * search.rounds * (CONFIRMED + 2)
-    with progress("Tuning", families + timed + confirmed, unit="measurements at most") as meter:
+    timed = 1 + len(search.shapes) * len(search.placements) + RETIMED * LAPS
+    confirmed = PASSES * search.rounds * (CONFIRMED + 1) + search.rounds
+    with progress("Tuning", families + len(search.batches) * (timed + confirmed), unit="measurements at most") as meter:
         return Tuner(executor, search, journal, clock=Clock(), on_work=meter.done).run()
 
 

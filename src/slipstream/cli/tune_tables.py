@@ -6,16 +6,16 @@ from typing import Any
 from slipstream.bench.definitions import define
 from slipstream.bench.tune import Tuned
 from slipstream.bench.tune_plot import text_curve
-from slipstream.bench.tune_rows import verdict
+from slipstream.bench.tune_rows import CONFIRMED_NAMES, verdict
 from slipstream.cli.show import stdout_console, table
 
 Row = Mapping[str, Any]
 COLUMNS = ("steps", "topk", "draft tokens", "draft", "accept length", "cycle ms", "predicted tok/s")
-REAL_COLUMNS = ("real tok/s", "spread", "real accept length", "over plain")
+REAL_COLUMNS = ("rounds", "real tok/s", "spread", "real accept length", "over plain")
 SHOWN = 12  # setups a batch, the most promising ones
 LEGEND = (
     *("steps", "topk", "draft_tokens", "placement", "predicted_accept_length", "cycle_ms", "predicted_tokens_per_s"),
-    *("confirmed_tokens_per_s", "confirmed_spread_tokens_per_s", "confirmed_accept_length", "gain_over_plain"),
+    *CONFIRMED_NAMES,
     *("noise", "num_shapes", "num_timed", "seconds"),
 )
 
@@ -45,6 +45,7 @@ def _line(row: Row) -> list[str]:
     real = ["-"] * len(REAL_COLUMNS)
     if row["gain_over_plain"] is not None:
         real = [
+            str(row["confirmed_rounds"]),
             f"{row['confirmed_tokens_per_s']:.1f}",
             f"{row['confirmed_spread_tokens_per_s']:.1f}",
             f"{row['confirmed_accept_length']:.2f}",

@@ -10,18 +10,18 @@ from slipstream.attention.tree import TokenTree
 from slipstream.bench.tune import Tuned, per_round, probe_of
 from slipstream.bench.tune_grid import (
     PLAIN_SETUP,
-    Choice,
     Setup,
     best_setups,
-    choose,
     cost_bound,
     name_of,
+    near_best,
     shape_named,
     shapes,
     worth_timing,
 )
 from slipstream.bench.tune_journal import Journal
 from slipstream.bench.tune_plot import best_by_steps, text_curve
+from slipstream.bench.tune_race import Choice, Race, choose, gains, unbeaten
 from slipstream.bench.tune_rows import verdict
 from slipstream.bench.tune_walks import Walks
 from slipstream.config.speculation import PLAIN, speculation
@@ -129,19 +129,63 @@ def test_what_cannot_win_even_at_a_smaller_ones_cost_is_not_timed() -> None:
 
 def test_plain_decoding_wins_ties_within_the_noise() -> None:
     rounds = [{PLAIN_SETUP: 100.0, FAST: 103.0, FASTER: 102.0}] * 3
-    noisy = choose(rounds, [105.0, 105.0, 95.0], least_noise=0.01)
+    noisy = choose(rounds, [105.0, 105.0, 95.0], parts=3, least_noise=0.01)
     assert noisy.setup == PLAIN_SETUP
     assert noisy.noise == pytest.approx(5 / 102.5)
-    calm = choose(rounds, [100.0, 100.1, 99.9], least_noise=0.01)
+    calm = choose(rounds, [100.0, 100.1, 99.9], parts=3, least_noise=0.01)
     assert calm.setup == FAST
     assert calm.gains[FAST] == pytest.approx(1.03, abs=0.001)
-    assert choose(rounds, [100.0] * 3, least_noise=0.05).setup == PLAIN_SETUP
+    assert choose(rounds, [100.0] * 3, parts=3, least_noise=0.05).setup == PLAIN_SETUP
 
 
 def test_the_most_promising_setups_are_confirmed_and_plain_is_none_of_them() -> None:
     predicted = {PLAIN_SETUP: 500.0, FAST: 100.0, FASTER: 120.0}
     assert best_setups(predicted, 1) == [FASTER]
     assert best_setups({PLAIN_SETUP: 500.0}, 3) == []
+
+
+def test_only_setups_whose_cost_could_be_wrong_by_their_distance_are_timed_again() -> None:
+    predicted = {PLAIN_SETUP: 500.0, FAST: 100.0, FASTER: 109.0}
+    assert near_best(predicted, 5) == [FASTER, FAST]
+    assert near_best({**predicted, FASTER: 120.0}, 5) == [FASTER]
+    assert near_best({PLAIN_SETUP: 500.0}, 5) == []
+
+
+def test_a_gain_weighs_the_parts_of_the_prompts_alike_and_forgets_one_disturbed_round() -> None:
+    calm = [{PLAIN_SETUP: 100.0, FAST: 200.0}, {PLAIN_SETUP: 100.0, FAST: 128.0}]  # two parts
+    disturbed = [{PLAIN_SETUP: 100.0, FAST: 20.0}, calm[1]]
+    assert gains(calm, [], parts=2)[FAST] == pytest.approx(1.6)
+    assert gains([*calm, *calm, *disturbed], [], parts=2)[FAST] == pytest.approx(1.6)
+    assert gains(calm, [300.0, 100.0], parts=2)[FAST] == pytest.approx(1.28**0.5)
+
+
+def test_more_rounds_tell_apart_what_few_do_not() -> None:
+    rounds = [{PLAIN_SETUP: 100.0, FAST: 160.0, FASTER: 164.0}]
+    assert unbeaten(rounds * 4, [], parts=1, noise=0.04) == [FASTER, FAST]
+    assert unbeaten(rounds * 16, [], parts=1, noise=0.04) == [FASTER]
+
+
+def test_a_race_goes_back_and_forth_and_chooses_among_those_still_in_it() -> None:
+    ran: list[tuple[Setup, int, str]] = []
+
+    def run(setup: Setup, number: int, suffix: str) -> dict[str, float]:
+        ran.append((setup, number, suffix))
+        lucky = 1.2 if setup == FAST and number < 2 else 1.0
+        rate = {PLAIN_SETUP: 100.0, FAST: 150.0, FASTER: 160.0}[setup]
+        return {"tokens_per_s": lucky * rate, "emitted": 30, "cycles": 10}
+
+    race = Race(run, parts=1, least_noise=0.01)
+    for _ in range(2):
+        race.run_round([FAST, FASTER], both_ends=True)
+    there = [(PLAIN_SETUP, 0, ""), (FAST, 0, ""), (FASTER, 0, ""), (PLAIN_SETUP, 0, " again")]
+    assert ran == [*there, *((setup, 1, suffix) for setup, _, suffix in reversed(there))]
+    assert not race.is_open
+    assert race.choice().setup == FAST
+    race.run_round([FASTER])  # whoever is left alone wins, whatever was measured of the others before
+    assert race.choice().setup == race.choice().best == FASTER
+    assert race.accept_lengths() == {PLAIN_SETUP: 1.0, FAST: 3.0, FASTER: 3.0}
+    assert [len(each) for each in race.rates().values()] == [3, 2, 3]
+    assert race.emitted == 90
 
 
 def test_rounds_take_whole_batches() -> None:
@@ -187,7 +231,7 @@ def test_the_curve_has_a_bar_for_each_number_of_steps_and_marks_plain_and_the_ch
 
 @pytest.mark.parametrize(("noise", "conclusive"), [(0.02, True), (0.57, False)])
 def test_a_disturbed_machine_makes_the_verdict_inconclusive(noise: float, conclusive: bool) -> None:
-    choice = Choice(setup=FAST, gains={PLAIN_SETUP: 1.0, FAST: 1.67}, noise=noise)
+    choice = Choice(setup=FAST, best=FAST, gains={PLAIN_SETUP: 1.0, FAST: 1.67}, noise=noise)
     found = Tuned(choices={1: choice}, confirmed_accept_lengths={1: {FAST: 1.55}})
     said = verdict(found, 1)
     assert said.startswith("INCONCLUSIVE: the machine was disturbed") != conclusive
