@@ -106,7 +106,7 @@ _TUNE = {
     "confirmed_tokens_per_s": "tokens a second of a real run on the prompts, prefill excluded, median of the rounds",
     "confirmed_spread_tokens_per_s": "the same, distance between the slowest and fastest round, each of other prompts",
     "confirmed_accept_length": "emitted / cycles of the real run",
-    "gain_over_plain": "confirmed tokens a second over plain decoding's in the same round, mean over the parts of the prompts",
+    "gain_over_plain": "confirmed tokens a second over plain decoding's in the same round, mean of the prompts' parts",
     "seconds": "wall time that this took",
     "noise": "relative distance of two plain runs in a round, median; gains up to it are ties, which plain wins",
     "chosen": "whether tune chose this shape for its batch",
