@@ -23,6 +23,7 @@ from slipstream.engine.follow import follow
 from slipstream.engine.join import lead, own_device
 from slipstream.engine.remote import Line, RemoteExecutor, serve_driver
 from slipstream.flow.relay import Kind
+from slipstream.parallel.channel import without_delay
 from slipstream.parallel.launch import open_store
 from slipstream.parallel.roll import ENDS, Limits
 from slipstream.parallel.spot import Spot
@@ -77,7 +78,7 @@ class RayRank:
         """Be rank 0 until the host loop hangs up or the group has ended."""
         spot = self._sit(seating, folder)
         with self._listener as listener:
-            line = Line(listener.accept())
+            line = Line(without_delay(listener.accept()))
 
         def open_executor(line: Line) -> RankExecutor:
             on_tensor: Callable[[int], None] = lambda num_bytes: line.say(Kind.LOADED, num_bytes)  # noqa: E731
@@ -182,7 +183,7 @@ class Crew:
         for actor, seating in zip(self._actors[1:], others, strict=True):
             self._ends.append(actor.follow.remote(seating, folder))
         try:
-            return Client(tuple(address), authkey=key)
+            return without_delay(Client(tuple(address), authkey=key))
         except (OSError, EOFError, AuthenticationError) as error:
             raise ValueError(
                 f"rank 0 on host {self._berths[0].host} cannot be reached at {address[0]} port {address[1]}: {error};"
