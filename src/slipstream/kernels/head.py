@@ -21,7 +21,7 @@ from torch import Tensor
 
 from slipstream.kernels.draws import Choice, Draws
 from slipstream.kernels.gumbel import gumbel, noise_keys
-from slipstream.kernels.launch import assert_rows, launch, power_of_two
+from slipstream.kernels.launch import assert_rows, launch, power_of_two, shared_bytes
 from slipstream.kernels.order import after_previous
 from slipstream.kernels.plans import Plan, default_plan, tile_for
 from slipstream.kernels.skinny import weight_tiles
@@ -121,7 +121,8 @@ def choose_tokens(
     plan.split is not used: a vocabulary has tiles enough.
     """
     num_rows, (vocab, num_in) = x_TD.shape[0], w_VD.shape
-    tile = tile_for(replace(plan or default_plan(vocab, num_in), split=1), num_rows, num_in)
+    plan = replace(plan or default_plan(vocab, num_in), split=1)
+    tile = tile_for(plan, num_rows, num_in, shared=shared_bytes(x_TD.device))
     plan, tiles = tile.plan, -(-vocab // tile.plan.block_out)
     assert_rows(x_TD, w_VD, logits, names)
     best = torch.empty(num_rows, tiles, device=x_TD.device, dtype=torch.float32)

@@ -1,6 +1,7 @@
 """How kernels are launched: one place for the interpreter and for programmatic dependent launch."""
 
 import os
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -8,6 +9,16 @@ from torch import Tensor
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # set before triton is imported: kernels run without a GPU
 WARP_OPTIONS = ("num_warps", "num_stages", "launch_pdl")
+
+HOPPER_SHARED_BYTES = 227 << 10
+
+
+@lru_cache
+def shared_bytes(device: torch.device) -> int:
+    """Shared memory that one program may take on a device; it sets how deep loads are pipelined, never a bit."""
+    if device.type != "cuda":
+        return HOPPER_SHARED_BYTES
+    return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:

@@ -23,15 +23,17 @@ import triton.language as tl
 from torch import Tensor
 
 from slipstream.kernels.keys import Keys
-from slipstream.kernels.launch import assert_rows, launch, power_of_two
+from slipstream.kernels.launch import assert_rows, launch, power_of_two, shared_bytes
 from slipstream.kernels.order import after_previous
 from slipstream.kernels.paged_new import angles, ask_ahead, new_entries, store_all, turned
 from slipstream.kernels.paged_parts import combined, combined_many, finish, finish_empty
 from slipstream.kernels.paged_tile import attend_part
 
 PART = 256  # keys of a part: fixed, because it decides in which order a row's sums are added
-BLOCK = 64  # keys of a block: likewise
+BLOCK, WIDE_BLOCK, WIDE = 128, 64, 128  # keys of a block, of heads wider than this: likewise
 FEW_PARTS = 8  # that one program adds for all its columns; more are added by a program for each head and row
+FEW_STAGES, MANY_STAGES = 2, 1  # of loads: with many parts, programs of one multiprocessor hide each other's waits
+LEAST_WIDTH = 16  # of a matrix instruction
 
 
 @triton.jit(do_not_specialize=["num_rows", "num_pages", "num_path", "num_parts", "first", "window", "last_position"])
@@ -134,7 +136,6 @@ def paged_attention(
     *,
     tables_PF: tuple[Tensor, Tensor] | None = None,
     arrivals: Tensor | None = None,
-    stages: int = 3,
     warps: int = 4,
     pdl: bool = False,
 ) -> Tensor:
@@ -149,7 +150,8 @@ def paged_attention(
     assert_rows(q_THK, keys_LGK, values_LGK, keys.pages, keys.newest, keys.committed, keys.paths, keys.writes)
     group, parts = num_heads // num_kv_heads, max(-(-keys.most // PART), 1)
     block_m = min(power_of_two(num_rows * group, least=16), 64)
-    grid = (num_sequences * num_kv_heads, parts, -(-num_rows * group // block_m))
+    tiles, block_k = -(-num_rows * group // block_m), power_of_two(width, least=LEAST_WIDTH)
+    grid = (num_sequences * num_kv_heads, parts, tiles)
     out = q_THK.new_empty(q_THK.shape[0], num_heads, width)
     here = arrivals is not None and parts <= FEW_PARTS
     assert arrivals is None or grid[0] * grid[2] <= arrivals.numel(), "there is a count for each tile of columns"
@@ -165,13 +167,25 @@ def paged_attention(
         0 if cos is None else cos.shape[0] - 1,
         GROUP=group, NUM_KV_HEADS=num_kv_heads, WIDTH=width,
         PAGE=keys.page, TREE=keys.paths is not None, TURN=cos is not None, HERE=here, PART_KEYS=PART,
-        BLOCK_L=BLOCK, BLOCK_M=block_m, BLOCK_K=power_of_two(width), STAGES=stages, FEW=FEW_PARTS, PDL=pdl,
-        num_warps=warps, launch_pdl=pdl,
+        BLOCK_L=block_of(block_k), BLOCK_M=block_m, BLOCK_K=block_k, STAGES=stages(parts, block_k, keys_LGK),
+        FEW=FEW_PARTS, PDL=pdl, num_warps=warps, launch_pdl=pdl,
     )  # fmt: skip
     if parts > 1 and not here:
         launch(
             combine_kernel, (out.shape[0] * num_heads,), sums, tops, keys.newest, out, parts,
-            NUM_HEADS=num_heads, WIDTH=width, PART_KEYS=PART, FEW=FEW_PARTS, BLOCK_K=power_of_two(width), PDL=pdl,
+            NUM_HEADS=num_heads, WIDTH=width, PART_KEYS=PART, FEW=FEW_PARTS, BLOCK_K=block_k, PDL=pdl,
             num_warps=4, launch_pdl=pdl,
         )  # fmt: skip
     return out
+
+
+def block_of(width: int) -> int:
+    """Keys of a block of heads of this width."""
+    return BLOCK if width <= WIDE else WIDE_BLOCK
+
+
+def stages(parts: int, width: int, keys_LGK: Tensor) -> int:
+    """How many blocks are loaded ahead, as far as they fit into shared memory; no bit depends on it."""
+    beside = (16 << 10) + 128 * width  # what else a program keeps there, at most
+    num_bytes = FEW_STAGES * 2 * block_of(width) * width * keys_LGK.element_size() + beside
+    return FEW_STAGES if parts <= FEW_PARTS and num_bytes <= shared_bytes(keys_LGK.device) else MANY_STAGES

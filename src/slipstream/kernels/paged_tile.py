@@ -81,13 +81,14 @@ def tail_blocks(
     BLOCK_L: tl.constexpr,
     BLOCK_M: tl.constexpr,
     BLOCK_K: tl.constexpr,
+    STAGES: tl.constexpr,
 ) -> Any:
     """Blocks that hold drafted positions, once for each row of the tile: position prefix + d is its path's entry d."""
     first_row = tl.program_id(2) * BLOCK_M // GROUP
     end_row = tl.minimum(((tl.program_id(2) + 1) * BLOCK_M - 1) // GROUP + 1, num_rows)
     for block in range(start, stop, BLOCK_L):
         at = block + tl.arange(0, BLOCK_L)
-        for each in range(first_row, end_row):
+        for each in tl.range(first_row, end_row, num_stages=STAGES):
             step = at - prefix
             drafted = (step >= 0) & (step < num_path)
             own = tl.load(paths + each * num_path + step, mask=drafted, other=0).to(tl.int32)
@@ -153,6 +154,6 @@ def attend_part(
         top, weight, sums = tail_blocks(
             q_tile, keys, values, pages, paths + sequence * num_rows * num_path, newest_M, row, prefix,
             tl.maximum(start, shared), stop, scale, first, window, num_rows, num_path, top, weight, sums,
-            GROUP, NUM_KV_HEADS, WIDTH, PAGE, BLOCK_L, BLOCK_M, BLOCK_K,
+            GROUP, NUM_KV_HEADS, WIDTH, PAGE, BLOCK_L, BLOCK_M, BLOCK_K, STAGES,
         )  # fmt: skip
     return top, weight, sums

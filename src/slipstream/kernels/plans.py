@@ -43,22 +43,30 @@ class Tile:
     plan: Plan
 
 
-def tile_for(plan: Plan, num_rows: int, num_in: int, *, gated: bool = False, keep_outs: bool = False) -> Tile:
-    """The tile for a number of rows. keep_outs: the plan's outputs a program stay: something is summed by them."""
+def tile_for(
+    plan: Plan, num_rows: int, num_in: int, *, shared: int, gated: bool = False, keep_outs: bool = False
+) -> Tile:
+    """The tile for a number of rows. keep_outs: the plan's outputs a program stay: something is summed by them.
+
+    shared: bytes of shared memory that a program may take on this device.
+    """
     if num_rows <= MOST_ROWS:
         rows = max(16, 1 << (num_rows - 1).bit_length())
-        return Tile(rows=rows, plan=replace(plan, stages=_stages(plan, rows, gated=gated)))
+        stages = _stages(plan, rows, min(SHARED_BYTES // 2, shared), gated=gated)
+        return Tile(rows=rows, plan=replace(plan, stages=stages))
     block_in = WIDE_IN if num_in % (plan.block_in * plan.split) == 0 and plan.block_in % WIDE_IN == 0 else plan.block_in
     wide = replace(plan, block_in=block_in, stages=WIDE_STAGES if block_in == WIDE_IN else 2)
     if not keep_outs:
         wide = replace(wide, block_out=WIDE_OUT, warps=WIDE_WARPS)
-    return Tile(rows=WIDE_ROWS, plan=wide)
+    return Tile(rows=WIDE_ROWS, plan=replace(wide, stages=_stages(wide, WIDE_ROWS, shared, gated=gated)))
 
 
-def _stages(plan: Plan, rows: int, *, gated: bool) -> int:
-    """As deep as the plan says, but so that two programs fit on a multiprocessor: their waits hide each other's."""
+def _stages(plan: Plan, rows: int, most_bytes: int, *, gated: bool) -> int:
+    """As deep as the plan says and shared memory allows; half of a Hopper's at few rows, so that two programs fit on a
+    multiprocessor and their waits hide each other's.
+    """
     num_bytes = (plan.block_out * (2 if gated else 1) + rows) * plan.block_in * 2
-    return max(2, min(plan.stages, SHARED_BYTES // 2 // num_bytes))
+    return max(2, min(plan.stages, most_bytes // num_bytes))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

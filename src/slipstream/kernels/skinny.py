@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from slipstream.kernels.launch import INTERPRETED, assert_rows, empty_like_rows, launch
+from slipstream.kernels.launch import INTERPRETED, assert_rows, empty_like_rows, launch, shared_bytes
 from slipstream.kernels.order import after_previous
 from slipstream.kernels.plans import Plan, Tile, Workspace, default_plan, tile_for
 from slipstream.kernels.skinny_tile import (
@@ -139,7 +139,8 @@ def skinny_linear(
     assert w_OD.shape[1] == num_in, "the weight takes rows of this width"
     if out is None:
         out = empty_like_rows(x_TD, num_rows, num_out)
-    tile = tile_for(plan, num_rows, num_in, gated=gated, keep_outs=ready is not None)
+    shared = shared_bytes(x_TD.device)
+    tile = tile_for(plan, num_rows, num_in, shared=shared, gated=gated, keep_outs=ready is not None)
     plan, tiles = tile.plan, -(-num_out // tile.plan.block_out)
     most = slab_rows(tile, space, num_columns=tiles * tile.plan.block_out * (2 if gated else 1))
     for first in range(0, num_rows, most):

@@ -11,6 +11,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
+from slipstream.kernels import paged
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.paged import BLOCK, FEW_PARTS, PART, paged_attention
 from slipstream.kernels.paged_parts import MANY
@@ -89,6 +90,15 @@ def test_rows_of_several_sequences_see_their_own_lengths(first: int, window: int
 def test_head_sizes_and_groups(num_heads: int, num_kv_heads: int, width: int) -> None:
     keys = Keys(pages=table(1, 8), page=PAGE, newest=torch.tensor([[70, 71]]).to(DEVICE), most=90)
     compare(keys, num_heads=num_heads, num_kv_heads=num_kv_heads, width=width)
+
+
+def test_blocks_are_loaded_ahead_where_shared_memory_has_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    half, single = torch.zeros(1, dtype=torch.bfloat16), torch.zeros(1)
+    assert [paged.stages(4, width, half) for width in (64, 128, 256)] == [2, 2, 2]
+    assert [paged.stages(4, width, single) for width in (64, 128)] == [2, 1]
+    assert paged.stages(FEW_PARTS + 1, 64, half) == 1
+    monkeypatch.setattr(paged, "shared_bytes", lambda device: 99 << 10)  # of an L40S
+    assert [paged.stages(4, width, half) for width in (64, 128)] == [2, 1]
 
 
 def test_no_keys_give_zeros_in_one_part_and_in_many() -> None:

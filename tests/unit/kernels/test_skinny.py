@@ -9,8 +9,9 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
+from slipstream.kernels.launch import HOPPER_SHARED_BYTES
 from slipstream.kernels.norms import add_norm, add_squares, pair_norms
-from slipstream.kernels.plans import Plan, Workspace, default_plan, workspace
+from slipstream.kernels.plans import Plan, Workspace, default_plan, tile_for, workspace
 from slipstream.kernels.skinny import Ready, Rms, skinny_linear
 from slipstream.kernels.twins import linear_twin, squares_twin
 
@@ -91,6 +92,18 @@ def test_more_rows_than_a_tile_take_several(space: Workspace) -> None:
 def test_the_default_plan_covers_the_inputs_in_whole_parts(num_out: int, num_in: int) -> None:
     plan = default_plan(num_out, num_in)
     assert num_in % (plan.block_in * plan.split) == 0
+
+
+@pytest.mark.parametrize("shared", [HOPPER_SHARED_BYTES, 163 << 10, 99 << 10], ids=["H200", "A100", "L40S"])
+@pytest.mark.parametrize("gated", [False, True])
+def test_every_tile_fits_the_devices_shared_memory_and_keeps_what_decides_bits(shared: int, gated: bool) -> None:
+    plan = default_plan(14_336, 4096)
+    for num_rows in (1, 16, 64, 65, 1024):
+        tile = tile_for(plan, num_rows, 4096, shared=shared, gated=gated)
+        block = (tile.plan.block_out * (2 if gated else 1) + tile.rows) * tile.plan.block_in * 2
+        assert block * tile.plan.stages <= shared
+        assert tile.plan.split == plan.split
+        assert 2 <= tile.plan.stages <= 4
 
 
 def test_rows_that_do_not_lie_row_by_row_are_refused(space: Workspace) -> None:
