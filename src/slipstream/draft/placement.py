@@ -1,7 +1,8 @@
 """One draft, many placements: how a tree reaches the ranks that did not grow it, and how they know it is the same.
 
-Where every rank grows the tree itself (the draft whole on all, or cut over all), no tree travels. Its hash does, in a
-row of the verify forward's first sum, and a cycle whose ranks disagree is run again with rank 0's tree.
+Where every rank grows the tree itself (the draft whole on all, or cut over all), no tree travels. Where it could differ
+its hash does, in a row of the verify forward's first sum, and a cycle whose ranks disagree is run again with rank 0's
+tree.
 
 Shape letters: S requests, N rows of the tree, D width of the row that carries the hashes.
 """
@@ -25,13 +26,20 @@ class Seat:
 
     group: Group | None  # what the draft is cut over; None: this rank holds none of it
     target: Group  # every rank
-    grown_by_all: bool  # no tree travels; hashes do
+    grown_by_all: bool  # no tree travels
+    whole: bool = True  # the ranks that draft hold all of the draft each, and choose by themselves
     drafts: bool = True  # some rank holds a draft
 
     @property
     def travels(self) -> bool:
         """Whether the tree is handed round."""
         return self.target.size > 1 and not self.grown_by_all
+
+    def compares(self, *, is_chain: bool) -> bool:
+        """Whether the ranks compare the trees that they grew. A chain of a draft that is cut over them is the same on
+        all: each of its tokens is the best of the same exchanged integers (`verify/shards.py`).
+        """
+        return self.grown_by_all and (self.whole or not is_chain)
 
 
 def blank_tree(num_requests: int, shape: Speculation, device: torch.device) -> TokenTree:

@@ -263,7 +263,7 @@ class Cycle:
         check: bool | None = None,
     ) -> tuple[Verified, Accepted]:
         if check is None:
-            check = self.seat.grown_by_all and tree.num_rows > 1
+            check = self.seat.compares(is_chain=tree.is_chain) and tree.num_rows > 1
         self.stamps.mark(Stage.VERIFY)
         verified = self.verify(batch, residents, tree, sampling, check=check)
         self.stamps.mark(Stage.ACCEPT)

@@ -187,7 +187,7 @@ class GraphedCycle:
 
     def _compares(self, shape: CycleShape) -> bool:
         """Whether the ranks compare what they verify."""
-        return self.cycle.seat.grown_by_all and shape.num_rows > 1
+        return self.cycle.seat.compares(is_chain=shape.speculation.is_chain) and shape.num_rows > 1
 
     def _discard(self) -> None:
         flight, self.ahead = self.ahead, None

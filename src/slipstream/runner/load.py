@@ -104,4 +104,10 @@ def seat_of(placement: Placement, world: World, *, drafts: bool = True) -> Seat:
     group: Group | None = SoloGroup() if placement.replicated else None
     if not placement.replicated and placement.holds(world.rank):
         group = world.drafts[placement.ranks]
-    return Seat(group=group, target=world.target, grown_by_all=everyone and world.size > 1, drafts=drafts)
+    return Seat(
+        group=group,
+        target=world.target,
+        grown_by_all=everyone and world.size > 1,
+        whole=placement.replicated or placement.ranks == 1,
+        drafts=drafts,
+    )

@@ -141,6 +141,15 @@ def test_a_tree_travels_only_where_not_every_rank_grows_it() -> None:
     assert not Seat(group=solo, target=solo, grown_by_all=False).travels
 
 
+def test_ranks_compare_what_they_grew_unless_it_is_made_of_exchanged_ids_alone() -> None:
+    solo, pair = SoloGroup(), loopback(2)[0]
+    whole = Seat(group=solo, target=pair, grown_by_all=True)
+    cut = Seat(group=pair, target=pair, grown_by_all=True, whole=False)
+    travels = Seat(group=solo, target=pair, grown_by_all=False)
+    assert [seat.compares(is_chain=True) for seat in (whole, cut, travels)] == [True, False, False]
+    assert [seat.compares(is_chain=False) for seat in (whole, cut, travels)] == [True, True, False]
+
+
 def fields(tree: TokenTree) -> list[list[list[int]]]:
     tensors: tuple[Tensor, ...] = (tree.tokens_SN, tree.parents_SN, tree.depths_SN)
     return [each.tolist() for each in tensors]
