@@ -14,11 +14,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from slipstream.kernels.norms import add_squares
+from slipstream.kernels.push import push_add_squares
 from slipstream.parallel.choose import AllReducePath, MeasuredGroup, choose_group
+from slipstream.parallel.cut import shard_of
 from slipstream.parallel.distributed import RankGroup, SumOrder, rank_group
 from slipstream.parallel.instrument import InstrumentedGroup, open_wire
-from slipstream.parallel.symmetric import SymmetricReducer, open_symmetric
+from slipstream.parallel.symmetric import SymmetricReducer
 from slipstream.parallel.timing import captured, time_calls
+from slipstream.verify.shards import best_of
 
 BUFFER_BYTES = 1 << 20
 SIZES = (
@@ -107,9 +111,53 @@ def order(reducer: SymmetricReducer, group: RankGroup, device: torch.device) -> 
         for size in SIZES:
             mine = torch.randn(size, generator=generator, device=device).to(dtype)
             right = gathered.all_reduce(mine, "sum in rank order")
-            for path in (reducer.one_shot, reducer.two_shot):
+            for path in (reducer.one_shot, reducer.two_shot, *([reducer.push] * (dtype == reducer.mail.dtype))):
                 wrong += (path(mine) != right).sum().item()
     return wrong
+
+
+def fused(reducer: SymmetricReducer, group: RankGroup, device: torch.device) -> float:
+    """A pushed sum with its residual and sums of squares has the bits of the three one after the other."""
+    generator, wrong = torch.Generator(device).manual_seed(group.rank), 0.0
+    for num_rows in (1, 4, 24, 64):
+        for width in (576, 4096):
+            x, delta = (torch.randn(num_rows, width, device=device, generator=generator).bfloat16() for _ in range(2))
+            weight = torch.randn(width, device=device).bfloat16()
+            right = add_squares(x, weight, reducer.one_shot(delta))
+            for mine, theirs in zip(push_add_squares(x, delta, weight, reducer.mail), right, strict=True):
+                wrong += (mine != theirs).sum().item()
+    return wrong
+
+
+def words(group: MeasuredGroup, device: torch.device) -> float:
+    """The best of all ranks and rank 0's words, 2,000 times with sums between; one rank after the other is late."""
+    shard = shard_of(group.size * 1000, group)
+    turn, wrong = torch.zeros((), dtype=torch.int64, device=device), torch.zeros((), dtype=torch.int64, device=device)
+    columns = torch.arange(64, device=device)
+
+    def score(rank: int, at: Tensor) -> Tensor:
+        return ((columns * 37 + at * 11 + rank * 101) % 31 - 15).float()
+
+    def run() -> None:
+        for call in range(IN_A_GRAPH):
+            at, num_rows = turn + call, (1, 4, 64)[call % 3]
+            if call % group.size == group.rank:
+                torch.cuda._sleep(SPIN_CYCLES)
+            best = best_of(score(group.rank, at)[:num_rows], (columns + shard.first)[:num_rows], shard)
+            scores = torch.stack([score(rank, at)[:num_rows] for rank in range(group.size)])
+            wrong.add_((best != columns[:num_rows] + 1000 * scores.argmax(0)).sum())
+            first = group.broadcast((columns + at + group.rank)[:num_rows].view(1, -1), "words")
+            wrong.add_((first != (columns + at)[:num_rows]).sum())
+            if call % 2:
+                total = group.all_reduce(pattern(group.rank, at, 4096, device), "sum")
+                wrong.add_((total.float() != expected(at, group.size, 4096, device)).sum())
+        turn.add_(IN_A_GRAPH)
+
+    graph = captured(run)
+    for _ in range(REPLAYS):
+        graph.replay()
+    torch.cuda.synchronize()
+    return wrong.item()
 
 
 def gather_and_broadcast_in_a_graph(group: RankGroup, device: torch.device) -> float:
@@ -162,15 +210,16 @@ def main(out: Path) -> None:
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
     group = rank_group()
-    reducer = open_symmetric(group.process_group, device, buffer_bytes=BUFFER_BYTES)
     sizes = [8192 * rows for rows in (1, 2, 4, 6, 16, 64, 512)]
-    measured, report = choose_group(None, device, sizes=sizes)
+    measured, report = choose_group(None, device, sizes=sizes, buffer_bytes=BUFFER_BYTES)
     assert isinstance(measured, MeasuredGroup), report.note
+    reducer = measured.reducer
     assert all(a.num_bytes < b.num_bytes for a, b in pairwise(report.rows))
     sums: dict[str, Sum] = {
         AllReducePath.NCCL.value: lambda x: group.all_reduce(x, "test"),
         AllReducePath.ONE_SHOT.value: reducer.one_shot,
         AllReducePath.TWO_SHOT.value: reducer.two_shot,
+        AllReducePath.PUSH.value: lambda x: (reducer.push if x.dtype == reducer.mail.dtype else reducer.one_shot)(x),
         "measured": lambda x: measured.all_reduce(x, "test"),
     }
     found: dict[str, object] = {"report": report.as_row(), "delay us": delay_us(measured, device)}
@@ -178,6 +227,8 @@ def main(out: Path) -> None:
         for check in (eager, many_in_graphs, back_to_back, in_inference_mode):
             found[f"{check.__name__} {name}"] = check(sum_up, group, device)
     found["order"] = order(reducer, group, device)
+    found["words"] = words(measured, device)
+    found["fused"] = fused(reducer, group, device)
     found["gather and broadcast"] = gather_and_broadcast_in_a_graph(group, device)
     found["other dtypes"] = other_dtypes(measured, device)
     (out / f"{group.rank}.json").write_text(json.dumps(found))

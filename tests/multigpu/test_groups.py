@@ -12,7 +12,7 @@ from slipstream.doctor.ranks import Ending, run_ranks
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 240
-PATHS = ("nccl", "one-shot", "two-shot", "measured")
+PATHS = ("nccl", "one-shot", "two-shot", "push", "measured")
 NUM_GPUS = torch.cuda.device_count()
 WORLDS = [size for size in (2, 3, 4, 8) if size <= NUM_GPUS] or [2]
 
@@ -58,6 +58,14 @@ def test_shared_memory_adds_in_rank_order_at_every_size(found: list[dict[str, An
     assert [each["order"] for each in found] == [0] * len(found)
 
 
+def test_a_sum_in_one_kernel_with_its_residual_has_the_same_bits(found: list[dict[str, Any]]):
+    assert [each["fused"] for each in found] == [0] * len(found)
+
+
+def test_the_best_of_all_ranks_and_rank_0s_words_arrive_whoever_is_late(found: list[dict[str, Any]]):
+    assert [each["words"] for each in found] == [0] * len(found)
+
+
 def test_gathers_and_broadcasts_replay_with_new_values(found: list[dict[str, Any]]):
     assert [each["gather and broadcast"] for each in found] == [0] * len(found)
 
@@ -69,7 +77,7 @@ def test_dtypes_that_shared_memory_lacks_are_summed_too(found: list[dict[str, An
 def test_all_ranks_choose_alike_and_take_the_fastest_that_may_be_mixed(found: list[dict[str, Any]]):
     reports = [each["report"] for each in found]
     assert all(report == reports[0] for report in reports)
-    usable = {"nccl", "one-shot", "two-shot"} if len(found) == 2 else {"one-shot", "two-shot"}
+    usable = {"one-shot", "two-shot", "push"} | ({"nccl"} if len(found) == 2 else set())
     for row in reports[0]["rows"]:
         assert row["us"][row["chosen"]] == min(row["us"][path] for path in usable)
     print(json.dumps(reports[0]))

@@ -8,7 +8,7 @@ from slipstream.doctor.collectives import CollectiveRow
 from slipstream.doctor.latency import DEFAULT, Health, Latency
 
 WORTH_SAYING = 0.03  # of what a cycle's all-reduces take; less is within the spread of the measurement
-SHARED_MEMORY = ("one-shot", "two-shot")
+SHARED_MEMORY = ("push", "one-shot", "two-shot")
 ANY_ORDER_SIZE = 2  # ranks: over more, NCCL and shared memory may not be mixed
 
 

@@ -54,6 +54,7 @@ CUDA_SETTINGS = (
     Setting(name="NCCL Simple", path="nccl", variable="NCCL_PROTO", value="Simple"),
     Setting(name="one-shot", path="one-shot"),
     Setting(name="two-shot", path="two-shot"),
+    Setting(name="push", path="push"),
 )
 CPU_SETTINGS = (Setting(name="gloo reduced", path="reduced"), Setting(name="gloo gathered", path="gathered"))
 

@@ -44,11 +44,19 @@ class Embedding(nn.Module):
         """The same, perhaps not read yet; a row that the ranks want summed travels with the lookup's own sum."""
         if self.group.size == 1:
             return Lookup(self.weight, tokens_T), tag_1D
-        local_T = tokens_T - self.span.start
-        elsewhere_T = (local_T < 0) | (local_T >= len(self.span))
-        rows_TD = F.embedding(local_T.masked_fill(elsewhere_T, 0), self.weight)
-        rows_TD = rows_TD.masked_fill(elsewhere_T[:, None], 0)
+        rows_TD = self._own_rows(tokens_T)
         if tag_1D is None:
             return self.group.all_reduce(rows_TD, "embedding"), None
         total = self.group.all_reduce(torch.cat((rows_TD, tag_1D)), "embedding and tag")
         return total[:-1], total[-1:]
+
+    def _own_rows(self, tokens_T: Tensor) -> Tensor:
+        """Rows that this rank holds; zeros for the others."""
+        if self.weight.is_cuda:
+            from slipstream.kernels.lookup import shard_rows  # noqa: PLC0415 - needs triton
+
+            return shard_rows(self.weight, tokens_T.contiguous(), first=self.span.start)
+        local_T = tokens_T - self.span.start
+        elsewhere_T = (local_T < 0) | (local_T >= len(self.span))
+        rows_TD = F.embedding(local_T.masked_fill(elsewhere_T, 0), self.weight)
+        return rows_TD.masked_fill(elsewhere_T[:, None], 0)

@@ -13,6 +13,7 @@ from slipstream.kernels.draws import Choice, Draws
 from slipstream.kernels.head import choose_tokens
 from slipstream.kernels.norms import add_norm, add_squares, pair_norms
 from slipstream.kernels.plans import Plan, PlanKey, Workspace, default_plan, workspace
+from slipstream.kernels.push import push_add_squares
 from slipstream.kernels.skinny import Ready, Rms, skinny_linear
 from slipstream.kernels.tuned import tuned_plans
 from slipstream.layers.embedding import Lookup, Rows
@@ -71,6 +72,10 @@ class KernelProducts:
         plan = self.plan_of(linear)
         if linear.group.size > 1:
             delta = skinny_linear(x_TI, linear.weight, space=self.space, plan=plan, pdl=self.pdl)
+            if linear.bias is None:
+                with linear.group.mailing(delta, "all_reduce", linear.name) as mail:
+                    if mail is not None:
+                        return Stream(*push_add_squares(stream.x_TD, delta, follows.weight, mail, pdl=self.pdl))
             total = linear.group.all_reduce(delta, linear.name)
             total = total if linear.bias is None else total + linear.bias
             return Stream(*add_squares(stream.x_TD, follows.weight, total, pdl=self.pdl))

@@ -1,12 +1,13 @@
 """At start-up, time the ways to all-reduce at this model's sizes and make a group that takes the fastest.
 
 Over two ranks any way gives the same bits, so each size takes its fastest. Over more, only ways that add in one order
-may be mixed, or a row's result would depend on how many rows travel with it: one-shot and two-shot, at all sizes. NCCL
-then serves alone, where memory cannot be shared, and its order may change with the size; the report says so.
+may be mixed, or a row's result would depend on how many rows travel with it: push, one-shot and two-shot. NCCL then
+serves alone, where memory cannot be shared, and its order may change with the size; the report says so.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from slipstream.kernels.mail import Mail
 from slipstream.parallel.distributed import GLOO, RankGroup, SumOrder, rank_group
 from slipstream.parallel.group import Group
 from slipstream.parallel.symmetric import BUFFER_BYTES, DTYPES, SymmetricReducer, SymmetricUnavailable, open_symmetric
@@ -29,9 +31,10 @@ class AllReducePath(Enum):
     NCCL = "nccl"
     ONE_SHOT = "one-shot"
     TWO_SHOT = "two-shot"
+    PUSH = "push"
 
 
-SYMMETRIC = (AllReducePath.ONE_SHOT, AllReducePath.TWO_SHOT)
+SYMMETRIC = (AllReducePath.ONE_SHOT, AllReducePath.TWO_SHOT, AllReducePath.PUSH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,10 +73,10 @@ class MeasuredGroup:
 
     def __init__(self, backend: RankGroup, reducer: SymmetricReducer, rows: Sequence[PathRow]) -> None:
         self.rank, self.size = backend.rank, backend.size
-        self.all_gather, self.broadcast = backend.all_gather, backend.broadcast
+        self.all_gather = backend.all_gather
         self._sizes = [row.num_bytes for row in rows]
         self._chosen = [row.chosen for row in rows]
-        self._backend, self._reducer = backend, reducer
+        self._backend, self.reducer = backend, reducer
         # a dtype that the kernels lack still gets the one order
         order = SumOrder.BACKEND if backend.size <= ANY_ORDER_SIZE else SumOrder.RANKS
         self._others = RankGroup(backend.process_group, order=order)
@@ -87,12 +90,25 @@ class MeasuredGroup:
         if x.dtype not in DTYPES or x.numel() == 0:
             return self._others.all_reduce(x, name)
         match self.path(x.nbytes):
-            case AllReducePath.ONE_SHOT:
-                return self._reducer.one_shot(x)
+            case AllReducePath.PUSH if x.dtype == self.reducer.mail.dtype:
+                return self.reducer.push(x)
+            case AllReducePath.ONE_SHOT | AllReducePath.PUSH:
+                return self.reducer.one_shot(x)
             case AllReducePath.TWO_SHOT:
-                return self._reducer.two_shot(x)
+                return self.reducer.two_shot(x)
             case AllReducePath.NCCL:
                 return self._backend.all_reduce(x, name)
+
+    def broadcast(self, x: Tensor, name: str) -> Tensor:
+        """Rank 0's x: few integers are pushed where small messages are, everything else is the backend's."""
+        with self.mailing(x, "broadcast", name) as mail:
+            return self._backend.broadcast(x, name) if mail is None else self.reducer.words_of_first(x)
+
+    @contextmanager
+    def mailing(self, x: Tensor, op: str, name: str) -> Iterator[Mail | None]:
+        """The mailboxes, where x fits them and is fastest pushed."""
+        fits = self.reducer.mail.takes(x) if op == "all_reduce" else self.reducer.mail.takes_words(x)
+        yield self.reducer.mail if fits and self.path(x.nbytes) is AllReducePath.PUSH else None
 
 
 def choose_group(
@@ -112,15 +128,19 @@ def choose_group(
     if dist.get_backend(backend.process_group) == GLOO:
         return backend, _only(backend, GLOO, "gloo gathers and adds in rank order")
     try:
-        reducer = open_symmetric(backend.process_group, device, buffer_bytes=buffer_bytes)
+        reducer = open_symmetric(backend.process_group, device, dtype=dtype, buffer_bytes=buffer_bytes)
     except SymmetricUnavailable as error:
         return backend, _only(backend, "nccl", f"{_alone(backend.size)}: {error}")
-    usable = tuple(AllReducePath) if backend.size <= ANY_ORDER_SIZE else SYMMETRIC
     calls = paths(backend, reducer)
-    rows = [_measure(num_bytes, calls, backend, usable, device, dtype) for num_bytes in sorted(set(sizes))]
+    rows = [_measure(num_bytes, calls, backend, device, dtype) for num_bytes in sorted(set(sizes))]
     note = "" if backend.size <= ANY_ORDER_SIZE else "NCCL is timed but not used: its order changes with the size"
     report = PathReport(size=backend.size, backend="nccl", rows=tuple(rows), note=note)
     return MeasuredGroup(backend, reducer, rows), report
+
+
+def usable(size: int) -> tuple[AllReducePath, ...]:
+    """The ways that give one set of bits over so many ranks, whichever each size takes."""
+    return tuple(AllReducePath) if size <= ANY_ORDER_SIZE else SYMMETRIC
 
 
 def paths(backend: RankGroup, reducer: SymmetricReducer) -> dict[AllReducePath, Callable[[Tensor], Tensor]]:
@@ -129,6 +149,7 @@ def paths(backend: RankGroup, reducer: SymmetricReducer) -> dict[AllReducePath, 
         AllReducePath.NCCL: lambda x: backend.all_reduce(x, "timing"),
         AllReducePath.ONE_SHOT: reducer.one_shot,
         AllReducePath.TWO_SHOT: reducer.two_shot,
+        AllReducePath.PUSH: reducer.push,
     }
 
 
@@ -143,14 +164,13 @@ def _measure(
     num_bytes: int,
     calls: Mapping[AllReducePath, Callable[[Tensor], Tensor]],
     backend: RankGroup,
-    usable: Sequence[AllReducePath],
     device: torch.device,
     dtype: torch.dtype,
 ) -> PathRow:
     x = message(num_bytes, dtype, device)
     mine = [time_calls(lambda call=call: call(x), device) for call in calls.values()]
     us = dict(zip(calls, slowest(mine, backend.process_group, device)))
-    fastest = min(usable, key=us.__getitem__)
+    fastest = min(usable(backend.size), key=us.__getitem__)
     # One rank decides: equal numbers would choose alike, but a choice that differs would hang the group.
     place = torch.tensor([list(AllReducePath).index(fastest)], device=device)
     agreed = int(backend.broadcast(place, "all-reduce path").item())  # sync: once, before anything is served

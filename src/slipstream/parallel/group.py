@@ -3,9 +3,12 @@
 Every collective carries the name of what it sums or gathers, so that a cycle's communication can be listed.
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 from torch import Tensor
+
+from slipstream.kernels.mail import Mail
 
 
 class Group(Protocol):
@@ -23,6 +26,13 @@ class Group(Protocol):
 
     def all_reduce(self, x: Tensor, name: str) -> Tensor:
         """Sum x over the ranks, in rank order; every rank gets the same bits. x may be overwritten."""
+        ...
+
+    def mailing(self, x: Tensor, op: str, name: str) -> AbstractContextManager[Mail | None]:
+        """Around a kernel of the caller's that does `op` with x itself, through the mailboxes; None: use `op` instead.
+
+        x: of the mailboxes' dtype to be summed, int64 to be gathered.
+        """
         ...
 
     def all_gather(self, x: Tensor, name: str) -> Tensor:
@@ -43,6 +53,10 @@ class SoloGroup:
     def all_reduce(self, x: Tensor, name: str) -> Tensor:
         """Return x: a sum over one rank."""
         return x
+
+    def mailing(self, x: Tensor, op: str, name: str) -> AbstractContextManager[None]:
+        """There is nobody to write to."""
+        return nullcontext()
 
     def all_gather(self, x: Tensor, name: str) -> Tensor:
         """Return x alone."""

@@ -13,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from slipstream.kernels.mail import Mail
 from slipstream.parallel.group import Group
 from slipstream.parallel.timing import time_calls
 
@@ -131,6 +132,17 @@ class InstrumentedGroup:
             total = self._inner.all_reduce(x, name)
             self._wire.wait(total)
         return total
+
+    @contextmanager
+    def mailing(self, x: Tensor, op: str, name: str) -> Iterator[Mail | None]:
+        """The inner group's mailboxes; a kernel that uses them is noted and delayed as `op` is."""
+        with self._inner.mailing(x, op, name) as mail:
+            if mail is None:
+                yield None
+                return
+            with self._noted(op, x, name):
+                yield mail
+                self._wire.wait(x)
 
     def all_gather(self, x: Tensor, name: str) -> Tensor:
         """The inner group's gather, noted and delayed."""

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import reduce
 
 import torch
@@ -38,6 +39,10 @@ class LoopbackGroup:
     def all_reduce(self, x: Tensor, name: str) -> Tensor:
         """Sum in rank order."""
         return reduce(torch.add, self._exchange.all(self.rank, x))
+
+    def mailing(self, x: Tensor, op: str, name: str) -> AbstractContextManager[None]:
+        """Threads have no mailboxes."""
+        return nullcontext()
 
     def all_gather(self, x: Tensor, name: str) -> Tensor:
         """Everyone's x: [size, *x.shape]."""

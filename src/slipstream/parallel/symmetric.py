@@ -10,6 +10,8 @@ stream runs next may overwrite the buffer, and the shape of the next launch does
 by order alone: one group's all-reduces must stay on one stream, or on streams that wait for each other, as graphs that
 are replayed one after another do. Each group has its own allocation and with it its own flags, so two groups of one
 process do not disturb each other. Nothing here uses multicast.
+
+Push: small messages go straight into the other ranks' mailboxes (`kernels/push.py`), which lie behind the buffer.
 """
 
 import ctypes
@@ -22,9 +24,12 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import _symmetric_memory as symm_mem
 
+from slipstream.kernels.mail import SLOTS, WORDS, Mail, empty_word
+
 DTYPES = (torch.bfloat16, torch.float32)  # what the kernels add
 BUFFER_BYTES = 8 << 20
 VECTOR_BYTES = 16  # the widest access of the kernels
+MAIL_BYTES = 1 << 20  # of a pushed message at most
 TWO_SHOT_OUT_SIZES = (2, 4, 8)  # for which two-shot can write elsewhere than into the buffer
 NATIVE_ATOMICS = 3  # CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED
 
@@ -37,10 +42,10 @@ class SymmetricUnavailable(RuntimeError):
 
 
 class SymmetricReducer:
-    """A group's shared buffer and the two all-reduces over it; messages larger than the buffer go in pieces."""
+    """A group's shared buffer and the all-reduces over it; messages larger than the buffer go in pieces."""
 
-    def __init__(self, buffer: Tensor, *, process_group: dist.ProcessGroup) -> None:
-        self._buffer = buffer
+    def __init__(self, buffer: Tensor, mail: Mail, *, process_group: dist.ProcessGroup) -> None:
+        self._buffer, self.mail = buffer, mail
         self._group_name = process_group.group_name
         self._out_of_place = dist.get_world_size(process_group) in TWO_SHOT_OUT_SIZES
 
@@ -51,6 +56,22 @@ class SymmetricReducer:
     def two_shot(self, x: Tensor) -> Tensor:
         """Sum x: every rank reads (size - 1) / size * x, twice."""
         return self._by_piece(x, self._two_shot)
+
+    def push(self, x: Tensor) -> Tensor:
+        """Sum x of the mailboxes' dtype: every rank writes (size - 1) * x, and none waits for a barrier."""
+        from slipstream.kernels.push import push_sum  # noqa: PLC0415 - needs triton
+
+        share_N = x.contiguous().view(-1)
+        total_N = torch.empty_like(share_N)
+        for share, total in zip(share_N.split(self.mail.slot), total_N.split(self.mail.slot), strict=True):
+            push_sum(share, self.mail, out=total)
+        return total_N.view(x.shape)
+
+    def words_of_first(self, x: Tensor) -> Tensor:
+        """Rank 0's x, int64 words of which `mail` takes so many."""
+        from slipstream.kernels.exchange import words_of_first  # noqa: PLC0415 - needs triton
+
+        return words_of_first(x.contiguous(), self.mail)
 
     def _by_piece(self, x: Tensor, reduce: Callable[[Tensor, Tensor, Tensor], None]) -> Tensor:
         share_N = _whole_vectors(x)
@@ -83,9 +104,15 @@ def _whole_vectors(x: Tensor) -> Tensor:
 
 
 def open_symmetric(
-    process_group: dist.ProcessGroup, device: torch.device, *, buffer_bytes: int = BUFFER_BYTES
+    process_group: dist.ProcessGroup,
+    device: torch.device,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    buffer_bytes: int = BUFFER_BYTES,
 ) -> SymmetricReducer:
     """Share a buffer between the ranks of a group; they call this together, each with its current device.
+
+    dtype: of pushed messages.
 
     Raises:
         SymmetricUnavailable: some rank cannot; raised on all of them, with its reason.
@@ -97,14 +124,19 @@ def open_symmetric(
     places = _from_all((socket.gethostname(), device.index), process_group)
     _agree(_obstacle(device, places) or _met_before(process_group.group_name), process_group)
 
-    buffer, reason = _attempt(lambda: _allocate(-(-buffer_bytes // VECTOR_BYTES) * VECTOR_BYTES, device))
+    size, buffer_bytes = dist.get_world_size(process_group), -(-buffer_bytes // VECTOR_BYTES) * VECTOR_BYTES
+    buffer, reason = _attempt(lambda: _allocate(buffer_bytes + SLOTS * size * MAIL_BYTES, device))
     _agree(reason, process_group)
     assert buffer is not None, "all ranks agreed that they have one"
+    _empty(buffer[buffer_bytes:], dtype)
     setattr(symm_mem, _MARK, {*getattr(symm_mem, _MARK, ()), process_group.group_name})
-    _, reason = _attempt(lambda: symm_mem.rendezvous(buffer, process_group.group_name))
-    _agree(reason, process_group)
+    handle, reason = _attempt(lambda: symm_mem.rendezvous(buffer, process_group.group_name))
+    _agree(reason, process_group)  # the mailboxes of all ranks are empty from here on
+    assert handle is not None, "all ranks agreed that they have met"
 
-    reducer = SymmetricReducer(buffer, process_group=process_group)
+    boxes = [address + buffer_bytes for address in handle.buffer_ptrs]
+    mail = _mail(boxes, dist.get_rank(process_group), dtype, device)
+    reducer = SymmetricReducer(buffer[:buffer_bytes], mail, process_group=process_group)
     _agree(_wrong_sums(reducer, process_group, device), process_group)
     return reducer
 
@@ -113,6 +145,25 @@ def _allocate(num_bytes: int, device: torch.device) -> Tensor:
     """An allocation of its own. symm_mem.empty may cut it from a pool whose tensors share their barriers' flags."""
     with torch.inference_mode(mode=False):  # the buffer is written inside and outside of that mode
         return symm_mem._SymmetricMemory.empty_strided_p2p((num_bytes,), (1,), torch.uint8, device)
+
+
+def _empty(boxes: Tensor, dtype: torch.dtype) -> None:
+    """Make mailboxes read as empty, before anybody can write to them."""
+    with torch.inference_mode(mode=False):
+        boxes.view(WORDS[dtype]).fill_(empty_word(dtype))
+    torch.cuda.synchronize(boxes.device)
+
+
+def _mail(boxes: Sequence[int], rank: int, dtype: torch.dtype, device: torch.device) -> Mail:
+    with torch.inference_mode(mode=False):
+        return Mail(
+            boxes=torch.tensor(boxes, dtype=torch.int64, device=device),
+            state=torch.zeros(2, dtype=torch.int32, device=device),
+            rank=rank,
+            size=len(boxes),
+            slot=MAIL_BYTES // dtype.itemsize,
+            dtype=dtype,
+        )
 
 
 def _attempt(action: Callable[[], Result]) -> tuple[Result | None, str]:
@@ -178,10 +229,10 @@ def _has_native_atomics(device: int, peer: int) -> bool:
 
 
 def _wrong_sums(reducer: SymmetricReducer, process_group: dist.ProcessGroup, device: torch.device) -> str:
-    """Try both all-reduces on numbers whose sum is known."""
+    """Try every all-reduce on numbers whose sum is known."""
     rank, size = dist.get_rank(process_group), dist.get_world_size(process_group)
-    for path in (reducer.one_shot, reducer.two_shot):
-        for dtype in DTYPES:
+    for path in (reducer.one_shot, reducer.two_shot, reducer.push):
+        for dtype in DTYPES if path != reducer.push else (reducer.mail.dtype,):
             total = path(torch.full((4099,), rank + 1, dtype=dtype, device=device))
             if not bool((total == size * (size + 1) // 2).all()):  # sync: once, before anything is served
                 return f"{path.__name__} gave a wrong sum"

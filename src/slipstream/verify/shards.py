@@ -29,6 +29,11 @@ def best_of(values_R: Float[Tensor, " r"], ids_R: Int[Tensor, " r"], shard: Shar
     """The best of all ranks, of which each brings its own best score (fp32) and that one's id."""
     if shard is None or shard.group.size == 1:
         return ids_R
+    with shard.group.mailing(ids_R, "all_gather", "best token") as mail:
+        if mail is not None:
+            from slipstream.kernels.exchange import best_of_ranks  # noqa: PLC0415 - needs triton
+
+            return best_of_ranks(values_R.contiguous(), ids_R.contiguous(), mail)
     keys_R = (sortable(values_R) << 32) | (LOW_BITS - ids_R)
     best_R = shard.group.all_gather(keys_R, "best token").amax(0)
     return LOW_BITS - (best_R & LOW_BITS)

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from slipstream.kernels.mail import Mail
 from slipstream.parallel.choose import AllReducePath, MeasuredGroup, PathReport, PathRow, choose_group
 from slipstream.parallel.distributed import RankGroup, rank_group
 from slipstream.parallel.symmetric import SymmetricReducer, SymmetricUnavailable, open_symmetric
@@ -15,11 +16,18 @@ CPU = torch.device("cpu")
 BUFFER_BYTES = 64
 
 
+def mail() -> Mail:
+    """A box of 16 elements of fp32."""
+    nothing = torch.zeros(2)
+    return Mail(boxes=nothing, state=nothing, rank=0, size=1, slot=16, dtype=torch.float32)
+
+
 class Recorder(SymmetricReducer):
     """Doubles instead of adding, and remembers what it was given."""
 
     def __init__(self, group: RankGroup) -> None:
-        super().__init__(torch.empty(BUFFER_BYTES, dtype=torch.uint8), process_group=group.process_group)
+        buffer = torch.empty(BUFFER_BYTES, dtype=torch.uint8)
+        super().__init__(buffer, mail(), process_group=group.process_group)
         self.calls: list[tuple[str, int]] = []
 
     def _one_shot(self, share: Tensor, total: Tensor, shared: Tensor) -> None:
@@ -27,6 +35,15 @@ class Recorder(SymmetricReducer):
 
     def _two_shot(self, share: Tensor, total: Tensor, shared: Tensor) -> None:
         self._record("two-shot", share, total, shared)
+
+    def push(self, x: Tensor) -> Tensor:
+        assert x.dtype == self.mail.dtype
+        self.calls += [("push", share.nbytes) for share in x.split(self.mail.slot)]
+        return x * 2
+
+    def words_of_first(self, x: Tensor) -> Tensor:
+        self.calls.append(("words", x.nbytes))
+        return x
 
     def _record(self, name: str, share: Tensor, total: Tensor, shared: Tensor) -> None:
         assert len(share) == len(total) == len(shared)
@@ -88,6 +105,52 @@ def test_a_size_goes_the_way_of_the_next_larger_one_measured(
     total = measured.all_reduce(x, "test")
     assert [name for name, _ in recorder.calls] == calls
     assert torch.equal(total, x * (2 if calls else 1))
+
+
+PUSHED = (row(64, AllReducePath.PUSH),)
+
+
+@pytest.mark.parametrize(
+    ("x", "calls", "fits"),
+    [
+        (torch.ones(16), ["push"], True),
+        (torch.ones(17), ["push", "push"], False),  # more than the box holds at a time
+        (torch.ones(4, dtype=torch.bfloat16), ["one-shot"], False),  # the box holds another dtype
+    ],
+    ids=str,
+)
+def test_what_fits_no_mailbox_is_not_for_kernels_to_sum(
+    group: RankGroup, recorder: Recorder, x: Tensor, calls: list[str], fits: bool
+):
+    measured = MeasuredGroup(group, recorder, PUSHED)
+    assert torch.equal(measured.all_reduce(x, "test"), x * 2)
+    assert [name for name, _ in recorder.calls] == calls
+    with measured.mailing(x, "all_reduce", "test") as mail:
+        assert mail is (recorder.mail if fits else None)
+
+
+@pytest.mark.parametrize(
+    ("x", "calls"),
+    [
+        (torch.ones(8, dtype=torch.int64), [("words", 64)]),
+        (torch.ones(9, dtype=torch.int64), []),  # more than the box holds
+        (torch.ones(8), []),  # no words of 64 bits
+    ],
+    ids=str,
+)
+def test_few_integers_are_pushed_where_small_messages_are(
+    group: RankGroup, recorder: Recorder, x: Tensor, calls: list[tuple[str, int]]
+):
+    assert torch.equal(MeasuredGroup(group, recorder, PUSHED).broadcast(x, "test"), x)
+    assert recorder.calls == calls
+    recorder.calls.clear()
+    MeasuredGroup(group, recorder, ROWS).broadcast(x, "test")
+    assert recorder.calls == []
+
+
+def test_a_size_that_is_not_pushed_is_not_for_kernels_to_sum(group: RankGroup, recorder: Recorder):
+    with MeasuredGroup(group, recorder, ROWS).mailing(torch.ones(4), "all_reduce", "test") as mail:
+        assert mail is None
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.bool], ids=str)
