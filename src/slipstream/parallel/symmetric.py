@@ -117,6 +117,8 @@ def open_symmetric(
     Raises:
         SymmetricUnavailable: some rank cannot; raised on all of them, with its reason.
     """
+    if dtype not in DTYPES:
+        raise SymmetricUnavailable(f"its kernels add bfloat16 and float32, not {str(dtype).removeprefix('torch.')}")
     if device.type != "cuda":
         raise SymmetricUnavailable("symmetric memory is for GPUs")
     # NCCL connects at its first collective, and a rendezvous before that was seen to hang.

@@ -178,6 +178,11 @@ def test_memory_is_not_shared_between_cpus(group: RankGroup):
         open_symmetric(group.process_group, CPU)
 
 
+def test_memory_is_not_shared_for_what_its_kernels_cannot_add(group: RankGroup):
+    with pytest.raises(SymmetricUnavailable, match="not float16"):
+        open_symmetric(group.process_group, CPU, dtype=torch.float16)
+
+
 def test_a_report_becomes_plain_values():
     report = PathReport(size=2, backend="nccl", rows=ROWS[:1], note="")
     assert report.as_row()["rows"] == [{"bytes": 32, "us": {"one-shot": 1.0}, "chosen": "one-shot"}]
