@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from slipstream.kernels.launch import assert_rows, launch, power_of_two
-from slipstream.kernels.mail import SLOTS, WORD_BYTES, Mail, empty_long
+from slipstream.kernels.mail import SLOTS, WARP, WORD_BYTES, Mail, empty_long, single_warps
 
 LOW_BITS = tl.constexpr(0xFFFFFFFF)
 
@@ -54,7 +54,7 @@ def exchange_kernel(
     if values is not None:
         own = sortable_key(tl.load(values + at, mask=used, other=0.0), own)
     turn = tl.load(state, volatile=True)
-    inbox = (turn % SLOT_COUNT).to(tl.int64) * SIZE * SLOT + at
+    inbox = (turn & (SLOT_COUNT - 1)).to(tl.int64) * SIZE * SLOT + at
     for peer in tl.static_range(SIZE):
         if peer != RANK:
             box = tl.load(boxes + peer).to(tl.pointer_type(tl.int64))
@@ -73,6 +73,8 @@ def exchange_kernel(
             result = found
         elif values is not None:
             result = tl.maximum(result, found)
+        else:
+            result = tl.where(found == EMPTY, found, result)  # never, but a wait for nothing breaks Triton 3.6
     if values is not None:
         result = LOW_BITS - (result & LOW_BITS)
     tl.store(out + at, result, mask=used)
@@ -93,10 +95,10 @@ def words_of_first(words_R: Tensor, mail: Mail) -> Tensor:
 def _launch(values_R: Tensor | None, words_R: Tensor, mail: Mail) -> Tensor:
     assert_rows(values_R, words_R)
     assert mail.takes_words(words_R), "the mailbox holds so many words of 64 bits"
-    out = torch.empty_like(words_R)
+    out, count = torch.empty_like(words_R), words_R.numel()
     launch(
-        exchange_kernel, (1,), values_R, words_R, out, mail.boxes, mail.state, words_R.numel(),
+        exchange_kernel, (1,), values_R, words_R, out, mail.boxes, mail.state, count,
         RANK=mail.rank, SIZE=mail.size, SLOT=mail.slot * mail.dtype.itemsize // WORD_BYTES, SLOT_COUNT=SLOTS,
-        EMPTY=empty_long(mail.dtype), BLOCK=power_of_two(words_R.numel(), least=32), num_warps=4,
+        EMPTY=empty_long(mail.dtype), BLOCK=power_of_two(count, least=WARP), num_warps=single_warps(count),
     )  # fmt: skip
     return out

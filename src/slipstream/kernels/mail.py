@@ -5,7 +5,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-SLOTS = 2  # taken in turn
+from slipstream.kernels.launch import power_of_two
+
+SLOTS = 2  # taken in turn; a power of two: the count of messages may wrap
+WARP = 32  # threads
 WORDS = {torch.bfloat16: torch.int16, torch.float32: torch.int32}
 WORD_BYTES = 8
 MOST_WORDS = 1024  # 64-bit words of a message: one program takes them
@@ -41,3 +44,8 @@ def empty_long(dtype: torch.dtype) -> int:
     """The same for a word of 64 bits, which lies over several elements."""
     one = (1 << 8 * dtype.itemsize - 1).to_bytes(dtype.itemsize, "little")
     return int.from_bytes(one * (WORD_BYTES // dtype.itemsize), "little", signed=True)
+
+
+def single_warps(width: int) -> int:
+    """Warps of a program whose threads each hold elements of their own: with more, the compiler keeps copies."""
+    return max(1, min(4, power_of_two(width) // WARP))

@@ -9,7 +9,8 @@ Why two slots, taken in turn, are enough: a rank writes message n + 2 only after
 other rank, which that rank wrote after its kernel of message n had ended, so had emptied the slot. Messages are counted
 on the device, because captured graphs replay in any order; the shapes of two messages need not agree.
 
-All programs of a launch must be on the device at once, here and there: the message is bounded (`Mail.slot`).
+All programs of a launch must be on the device at once, here and there: the message is bounded (`Mail.slot`). And no
+two threads may poll the same element: one could empty it before the other has seen it (`single_warps`).
 
 Shape letters: T rows, D width.
 """
@@ -26,7 +27,7 @@ import triton.language as tl
 from torch import Tensor
 
 from slipstream.kernels.launch import assert_rows, empty_like_rows, launch, power_of_two
-from slipstream.kernels.mail import SLOTS, Mail, empty_word
+from slipstream.kernels.mail import SLOTS, Mail, empty_word, single_warps
 from slipstream.kernels.order import after_previous
 
 FLAT_WIDTH = 4096  # elements of a program where no rows matter
@@ -65,7 +66,7 @@ def push_kernel(
         scale = tl.load(weight + columns, mask=used, other=0.0).to(tl.float32)
     after_previous(PDL)
     turn = tl.load(state, volatile=True)
-    inbox = (turn % SLOT_COUNT).to(tl.int64) * SIZE * SLOT + at
+    inbox = (turn & (SLOT_COUNT - 1)).to(tl.int64) * SIZE * SLOT + at
     words = tl.load(share + at, mask=used, other=0.0).to(word, bitcast=True)
     words = tl.where(words == EMPTY, 0, words).to(word)
     for peer in tl.static_range(SIZE):
@@ -134,5 +135,5 @@ def _launch(
         push_kernel, (-(-share.numel() // width),), share, residual, weight, total, squares, scaled, mail.boxes,
         mail.state, share.numel(), RANK=mail.rank, SIZE=mail.size, SLOT=mail.slot, SLOT_COUNT=SLOTS,
         EMPTY=empty_word(mail.dtype), WIDTH=width, BLOCK=power_of_two(width), PDL=pdl,
-        num_warps=8 if width > 2048 else 4, launch_pdl=pdl,
+        num_warps=8 if width > 2048 else single_warps(width), launch_pdl=pdl,
     )  # fmt: skip

@@ -8,7 +8,7 @@ pytest.importorskip("triton")
 
 from slipstream.kernels.exchange import best_of_ranks, words_of_first
 from slipstream.kernels.lookup import shard_rows
-from slipstream.kernels.mail import SLOTS, WORDS, Mail, empty_long, empty_word
+from slipstream.kernels.mail import SLOTS, WARP, WORDS, Mail, empty_long, empty_word, single_warps
 from slipstream.kernels.norms import add_squares
 from slipstream.kernels.push import push_add_squares, push_sum
 from slipstream.verify.shards import LOW_BITS, sortable
@@ -64,6 +64,28 @@ def test_messages_are_added_in_rank_order_pushed_to_all_others_and_their_boxes_e
         assert post.mail.state.tolist() == [turn + 1, 0]
         for reader in (0, 2):
             post.boxes[reader].view(torch.int32).fill_(empty_word(torch.float32))  # they have read it
+
+
+@pytest.mark.parametrize("before", [2**31 - 1, -1, -(2**31)])
+def test_the_count_of_messages_may_wrap(before: int) -> None:
+    post = Post()
+    post.mail.state[0] = before
+    for turn in (before, before + 1):
+        sent, words = shares(8), [torch.arange(4, device=DEVICE) + rank for rank in range(SIZE)]
+        post.deliver(sent, turn)
+        assert torch.equal(push_sum(sent[1], post.mail), sent[0] + sent[1] + sent[2])
+        assert torch.equal(post.found(2, turn, 8), sent[1])
+        post.boxes[::2].view(torch.int32).fill_(empty_word(torch.float32))
+        post.deliver_words(words, turn + 1)
+        assert torch.equal(words_of_first(words[1], post.mail), words[0])
+        post.boxes[::2].view(torch.int32).fill_(empty_word(torch.float32))
+        post.mail.state[0] -= 1
+
+
+@pytest.mark.parametrize(("width", "warps"), [(1, 1), (32, 1), (33, 2), (64, 2), (65, 4), (576, 4), (4096, 4)])
+def test_no_two_threads_poll_the_same_element(width: int, warps: int) -> None:
+    assert single_warps(width) == warps
+    assert warps * WARP <= max(WARP, 1 << (width - 1).bit_length())
 
 
 def test_zeros_of_either_sign_arrive() -> None:
