@@ -118,7 +118,7 @@ class Tuner:
 
     def _once(self, key: str, measure: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
         record = self.journal.once(key, partial(self._timed, measure))
-        self._spent_s += record["seconds"]
+        self._spent_s += record.get("seconds", 0.0)  # an older journal has none
         return record
 
     def _timed(self, measure: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

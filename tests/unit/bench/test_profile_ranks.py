@@ -16,7 +16,7 @@ def test_a_slower_wire_is_communication_and_nothing_else() -> None:
     num_calls = {len(cycle.calls) for each in cycles.values() for cycle in each}
     assert num_calls == {3 + 1 + 3 + 1 + 17 + 1}  # extend, first choice, a step, its choice, verify, its choice
     names = {(call.label, call.role, call.name) for call in cycles[0.0][0].calls}
-    assert ("verify", "target", "embedding and tag") in names
+    assert ("verify", "target", "embedding") in names
     assert ("accept", "target", "best token") in names
     assert {name for label, role, name in names if label == "draft 2"} == {
         "embedding",

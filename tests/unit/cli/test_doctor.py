@@ -12,7 +12,8 @@ from slipstream.doctor.links import parse_matrix
 from tests.unit.cli.world import Cli
 from tests.unit.doctor.test_links import TWO_ON_NVLINK
 
-US = {"NCCL": 12.0, "NCCL LL": 11.0, "one-shot": 6.0, "two-shot": 8.0, "gloo reduced": 900.0, "gloo gathered": 400.0}
+SHARED_US = {"one-shot": 6.0, "two-shot": 8.0, "push": 4.0}
+US = {"NCCL": 12.0, "NCCL LL": 11.0, **SHARED_US, "gloo reduced": 900.0, "gloo gathered": 400.0}
 
 
 def measured(setting: Setting, *, sizes: Sequence[int], **_) -> Latency:
@@ -42,7 +43,7 @@ def test_the_report_names_links_latencies_collectives_and_what_to_set(cli: Cli, 
         assert words in outcome.out
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["sizes"][:3] == [8192, 16384, 32768]
-    assert [each["health"] for each in report["latencies"]] == ["ok", "ok", "hung", "hung", "ok", "ok"]
+    assert [each["health"] for each in report["latencies"]] == ["ok", "ok", "hung", "hung", "ok", "ok", "ok"]
     assert report["links"] == [{"first": 0, "second": 1, "kind": "NVLink", "code": "NV18"}]
 
 
