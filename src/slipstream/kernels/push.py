@@ -35,24 +35,10 @@ FLAT_WIDTH = 4096  # elements of a program where no rows matter
 
 @triton.jit
 def push_kernel(
-    share: "Any",
-    residual: "Any",
-    weight: "Any",
-    total: "Any",
-    squares: "Any",
-    scaled: "Any",
-    boxes: "Any",
-    state: "Any",
-    numel: "Any",
-    RANK: tl.constexpr,
-    SIZE: tl.constexpr,
-    SLOT: tl.constexpr,
-    SLOT_COUNT: tl.constexpr,
-    EMPTY: tl.constexpr,
-    WIDTH: tl.constexpr,
-    BLOCK: tl.constexpr,
-    PDL: tl.constexpr,
-) -> None:
+    share: "Any", residual: "Any", weight: "Any", total: "Any", squares: "Any", scaled: "Any", boxes: "Any",
+    state: "Any", numel: "Any", RANK: tl.constexpr, SIZE: tl.constexpr, SLOT: tl.constexpr, SLOT_COUNT: tl.constexpr,
+    EMPTY: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, PDL: tl.constexpr,
+) -> None:  # fmt: skip
     """One row of WIDTH elements; with a residual also what `add_squares` leaves."""
     columns = tl.arange(0, BLOCK)
     at = tl.program_id(0).to(tl.int64) * WIDTH + columns
