@@ -5,6 +5,7 @@ The ranks meet in a folder. A rank runs cycles until told otherwise by a file: `
 
 import ctypes
 import json
+import signal
 import sys
 import time
 from dataclasses import replace
@@ -21,6 +22,7 @@ STEP_S = 0.02
 
 
 def main(folder: Path, rank: int, size: int, host_names: list[str]) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job hands down that it is ignored
     sock, stamps, ring = open_socket("127.0.0.1"), Stamps(), DecisionRing()
     me = this_peer(rank, sock, stamps)
     if host_names:

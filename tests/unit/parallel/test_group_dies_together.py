@@ -137,7 +137,7 @@ def test_ctrl_c_ends_a_group_whose_main_threads_are_stuck(start: Callable[..., R
     await_text(ranks.folder / "hangs-0")
     ranks.signal(0, signal.SIGINT)
     codes = ranks.wait_for_end(LIMITS.interrupt_s + FEW_S)
-    assert codes == [130, 1, 1]
+    assert codes == [130, 1, 1], [ranks.sentence(rank) for rank in range(SIZE)]
     check_sentence(ranks.sentence(0), 0, "was interrupted")
     assert ranks.rings() == [f"rank{each}.jsonl" for each in range(SIZE)]
 
