@@ -1,12 +1,13 @@
 """What a request asks of sampling and of its end."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from slipstream.config.grammar import Grammar
 
 MAX_TOP_K = 2**31
+MAX_TOKEN_ID = 2**31 - 1  # no vocabulary has more
 MIN_TEMPERATURE = 1e-6  # logits over less than that leave the range of fp32, and their order with it
 MAX_LOGPROBS = 20
 MAX_ANSWERS = 1024
@@ -115,6 +116,7 @@ def _check_ends(params: SamplingParams) -> None:
         raise ValueError(f"stop must be a tuple of strings, not the string {params.stop!r}; pass ({params.stop!r},)")
     if any(not text for text in params.stop):
         raise ValueError("a stop string is empty; leave it out")
+    _check_ids("stop_ids", params.stop_ids)
     if params.max_tokens < 1:
         raise ValueError(f"max_tokens must be 1 or more, not {params.max_tokens}")
     if not 0 <= params.min_tokens <= params.max_tokens:
@@ -139,6 +141,16 @@ def _check_words(params: SamplingParams) -> None:
         raise ValueError(f"bad_words must be a tuple of strings, not the string {words!r}; pass ({words!r},)")
     if any(not word.strip() for word in words) or any(not ids for ids in params.bad_word_ids):
         raise ValueError("a bad word is empty; leave it out")
+    for ids in params.bad_word_ids:
+        _check_ids("bad_word_ids", ids)
+
+
+def _check_ids(name: str, ids: Iterable[object]) -> None:
+    for token in ids:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token <= MAX_TOKEN_ID:
+            raise ValueError(
+                f"{name} has {token!r} where a token id belongs; ids are whole numbers from 0 to {MAX_TOKEN_ID}"
+            )
 
 
 def _sorted_bias(bias: Mapping[int, float] | Bias) -> Bias:
@@ -148,9 +160,8 @@ def _sorted_bias(bias: Mapping[int, float] | Bias) -> Bias:
         ValueError: an id that is none, or a value out of range.
     """
     pairs = tuple(sorted(dict(bias).items()))
+    _check_ids("logit_bias", (token for token, _ in pairs))
     for token, value in pairs:
-        if isinstance(token, bool) or not isinstance(token, int) or token < 0:
-            raise ValueError(f"logit_bias has {token!r} where a token id belongs; ids are whole numbers from 0")
         if not -100 <= value <= 100:
             raise ValueError(f"logit_bias of token {token} must be between -100 and 100, not {value}")
     return pairs

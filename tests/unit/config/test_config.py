@@ -67,6 +67,11 @@ PARAMS = [
     ({"bad_words": "damn"}, "tuple of strings"),
     ({"bad_words": (" ",)}, "bad word is empty"),
     ({"bad_word_ids": ((),)}, "bad word is empty"),
+    ({"logit_bias": {2**31: 1}}, "logit_bias has 2147483648 where a token id belongs"),
+    ({"stop_ids": (2, -1)}, "stop_ids has -1 where a token id belongs; ids are whole numbers from 0 to 2147483647"),
+    ({"stop_ids": (2**70,)}, "stop_ids has 1180591620717411303424 where a token id belongs"),
+    ({"stop_ids": (True,)}, "stop_ids has True where"),
+    ({"bad_word_ids": ((1, 2**63),)}, "bad_word_ids has 9223372036854775808 where"),
     ({"logprobs": -1}, "logprobs must be between 0 and 20"),
     ({"logprobs": 21}, "logprobs must be between 0 and 20"),
 ]

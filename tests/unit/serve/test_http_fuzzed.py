@@ -99,6 +99,20 @@ def test_bytes_of_every_kind_are_answered(client: httpx.Client, data: bytes, kin
     assert response.json()["error"]["type"] == "invalid_request_error"
 
 
+@pytest.mark.parametrize("path", PATHS[:4])
+def test_a_number_of_more_than_64_bits_is_answered_in_every_field(client: httpx.Client, path: str) -> None:
+    schema = client.get("/openapi.json").json()
+    body = schema["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    names = schema["components"]["schemas"][body.rpartition("/")[2]]["properties"]
+    asked = {"prompt": "fox", "messages": [{"role": "user", "content": "fox"}], "tokens": [1], "max_tokens": 2}
+    whole = {name: value for name, value in asked.items() if name in names}
+    assert len(names) > 1
+    for name in names:
+        for value in (2**70, [2**70], {"1": 2**70}, {str(2**70): 1}, {"steps": 2**70}):
+            response = client.post(path, json={**whole, name: value})
+            assert response.status_code in EXPECTED, (name, value, response.text)
+
+
 def test_what_the_schema_allows_is_never_a_server_error(short: Server) -> None:
     operations = [each.ok() for each in schemathesis.openapi.from_url(f"{short.url}/openapi.json").get_all_operations()]
     assert len(operations) > 10

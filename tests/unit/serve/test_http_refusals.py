@@ -54,6 +54,9 @@ def test_parameters_at_the_value_that_asks_for_nothing_are_taken(server: Server)
     ("change", "param"),
     [
         ({"temperature": -1}, "temperature"),
+        ({"stop_token_ids": [2**70]}, "stop_token_ids"),
+        ({"stop_token_ids": [-1]}, "stop_token_ids"),
+        ({"logit_bias": {str(2**70): 1}}, "logit_bias"),
         ({"temperature": "hot"}, "temperature"),
         ({"top_p": 0}, "top_p"),
         ({"max_tokens": 0}, "max_tokens"),

@@ -13,6 +13,7 @@ from slipstream.serve.http.texts import check_text
 
 COMPLETION_TOKENS = 16  # OpenAI's default
 SEEDS = 2**63
+BODY_NAMES = {"stop_ids": "stop_token_ids"}  # where a request's name of a parameter is another
 LONGEST_ANSWER = 2**31 - 1  # the engine cuts it to the context
 
 # Fields that change nothing about an answer.
@@ -101,8 +102,9 @@ def sampling_params(body: SamplingBody, *, longest: int | None) -> SamplingParam
         return SamplingParams(**given)
     except ValueError as error:
         sentence = str(error)
-        named = next((name for name in given if sentence.startswith(f"{name} ")), None)
-        raise bad_request(sentence, param=named) from None
+        named = next((name for name in given if sentence.startswith(f"{name} ")), "")
+        asked = BODY_NAMES.get(named, named)
+        raise bad_request(asked + sentence.removeprefix(named), param=asked or None) from None
 
 
 def echoes(body: SamplingBody) -> bool:

@@ -26,7 +26,9 @@ class SpeculationControl(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    steps: int | None = Field(default=None, ge=0, description="The most draft steps of a cycle; 0 decodes plainly.")
+    steps: int | None = Field(
+        default=None, ge=0, lt=2**31, description="The most draft steps of a cycle; 0 decodes plainly."
+    )
     metrics: bool | None = Field(default=None, description="Whether the answer brings metrics.speculative_decoding.")
     parts: bool | None = Field(
         default=None,
