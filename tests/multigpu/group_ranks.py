@@ -55,6 +55,14 @@ def expected(turn: Tensor | int, num_ranks: int, size: int, device: torch.device
     return torch.stack([pattern(rank, turn, size, device).float() for rank in range(num_ranks)]).sum(0)
 
 
+def replay(run: Callable[[], None], times: int = REPLAYS) -> None:
+    """Capture, replay without a pause, and wait."""
+    graph = captured(run)
+    for _ in range(times):
+        graph.replay()
+    torch.cuda.synchronize()
+
+
 def many_in_graphs(sum_up: Sum, group: RankGroup, device: torch.device) -> float:
     """2,000 all-reduces of changing sizes and values without a pause; one rank after the other is late."""
     turn, wrong = torch.zeros((), dtype=torch.int64, device=device), torch.zeros((), dtype=torch.int64, device=device)
@@ -68,10 +76,7 @@ def many_in_graphs(sum_up: Sum, group: RankGroup, device: torch.device) -> float
             wrong.add_((sum_up(mine).float() != expected(turn + call, group.size, size, device)).sum())
         turn.add_(IN_A_GRAPH)
 
-    graph = captured(run)
-    for _ in range(REPLAYS):
-        graph.replay()
-    torch.cuda.synchronize()
+    replay(run)
     return wrong.item()
 
 
@@ -83,10 +88,7 @@ def back_to_back(sum_up: Sum, group: RankGroup, device: torch.device) -> float:
     def run() -> None:
         sums[:] = [sum_up(mine.clone()) for mine in inputs]
 
-    graph = captured(run)
-    for _ in range(REPLAYS // 2):
-        graph.replay()
-    torch.cuda.synchronize()
+    replay(run, REPLAYS // 2)
     turns = enumerate(sums)
     return sum((x.float() != expected(turn, group.size, len(x), device)).sum().item() for turn, x in turns)
 
@@ -153,10 +155,7 @@ def words(group: MeasuredGroup, device: torch.device) -> float:
                 wrong.add_((total.float() != expected(at, group.size, 4096, device)).sum())
         turn.add_(IN_A_GRAPH)
 
-    graph = captured(run)
-    for _ in range(REPLAYS):
-        graph.replay()
-    torch.cuda.synchronize()
+    replay(run)
     return wrong.item()
 
 

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from slipstream.kernels.launch import assert_rows, launch, power_of_two
 from slipstream.kernels.mail import SLOTS, WARP, WORD_BYTES, Mail, empty_long, single_warps
+from slipstream.kernels.post import box_of, inbox_of, receive, send
 
 LOW_BITS = tl.constexpr(0xFFFFFFFF)
 
@@ -54,21 +55,14 @@ def exchange_kernel(
     if values is not None:
         own = sortable_key(tl.load(values + at, mask=used, other=0.0), own)
     turn = tl.load(state, volatile=True)
-    inbox = (turn & (SLOT_COUNT - 1)).to(tl.int64) * SIZE * SLOT + at
-    for peer in tl.static_range(SIZE):
-        if peer != RANK:
-            box = tl.load(boxes + peer).to(tl.pointer_type(tl.int64))
-            tl.store(box + inbox + RANK * SLOT, own, mask=used)
-    mine = tl.load(boxes + RANK).to(tl.pointer_type(tl.int64))
+    inbox = inbox_of(turn, at, SIZE, SLOT, SLOT_COUNT)
+    send(boxes, inbox, own, used, RANK, SIZE, SLOT)
+    mine = box_of(boxes, RANK, tl.int64)
     result = own
     for rank in tl.static_range(SIZE):
         found = own
         if rank != RANK:
-            source = mine + inbox + rank * SLOT
-            found = tl.load(source, mask=used, other=0, volatile=True)
-            while tl.max((found == EMPTY).to(tl.int32), axis=0) > 0:
-                found = tl.load(source, mask=used, other=0, volatile=True)
-            tl.store(source, tl.full((BLOCK,), EMPTY, tl.int64), mask=used)
+            found = receive(mine + inbox + rank * SLOT, used, EMPTY, BLOCK)
         if rank == 0:
             result = found
         elif values is not None:

@@ -29,6 +29,7 @@ from torch import Tensor
 from slipstream.kernels.launch import assert_rows, empty_like_rows, launch, power_of_two
 from slipstream.kernels.mail import SLOTS, Mail, empty_word, single_warps
 from slipstream.kernels.order import after_previous
+from slipstream.kernels.post import box_of, inbox_of, receive, send
 
 FLAT_WIDTH = 4096  # elements of a program where no rows matter
 
@@ -46,30 +47,23 @@ def push_kernel(
     if residual is None:
         used &= at < numel
     word = tl.int16 if share.dtype.element_ty == tl.bfloat16 else tl.int32
-    mine = tl.multiple_of(tl.load(boxes + RANK).to(tl.pointer_type(word)), 16)
+    mine = box_of(boxes, RANK, word)
     scale, before = 1.0, 0.0
     if residual is not None:
         scale = tl.load(weight + columns, mask=used, other=0.0).to(tl.float32)
     after_previous(PDL)
     turn = tl.load(state, volatile=True)
-    inbox = (turn & (SLOT_COUNT - 1)).to(tl.int64) * SIZE * SLOT + at
+    inbox = inbox_of(turn, at, SIZE, SLOT, SLOT_COUNT)
     words = tl.load(share + at, mask=used, other=0.0).to(word, bitcast=True)
     words = tl.where(words == EMPTY, 0, words).to(word)
-    for peer in tl.static_range(SIZE):
-        if peer != RANK:
-            box = tl.multiple_of(tl.load(boxes + peer).to(tl.pointer_type(word)), 16)
-            tl.store(box + inbox + RANK * SLOT, words, mask=used)
+    send(boxes, inbox, words, used, RANK, SIZE, SLOT)
     if residual is not None:
         before = tl.load(residual + at, mask=used, other=0.0).to(tl.float32)
     row = tl.zeros((BLOCK,), share.dtype.element_ty)
     for rank in tl.static_range(SIZE):
         found = words
         if rank != RANK:
-            source = mine + inbox + rank * SLOT
-            found = tl.load(source, mask=used, other=0, volatile=True)
-            while tl.max((found == EMPTY).to(tl.int32), axis=0) > 0:
-                found = tl.load(source, mask=used, other=0, volatile=True)
-            tl.store(source, tl.full((BLOCK,), EMPTY, word), mask=used)
+            found = receive(mine + inbox + rank * SLOT, used, EMPTY, BLOCK)
         value = found.to(share.dtype.element_ty, bitcast=True)
         row = value if rank == 0 else (row.to(tl.float32) + value.to(tl.float32)).to(share.dtype.element_ty)
     if residual is not None:
