@@ -23,9 +23,9 @@ from slipstream.kernels.draws import Choice, Draws
 from slipstream.kernels.gumbel import gumbel, noise_keys
 from slipstream.kernels.launch import assert_rows, launch, power_of_two, shared_bytes
 from slipstream.kernels.order import after_previous
-from slipstream.kernels.plans import Plan, default_plan, tile_for
+from slipstream.kernels.plans import Plan, asked_ahead, default_plan, tile_for
 from slipstream.kernels.skinny import weight_tiles
-from slipstream.kernels.skinny_tile import accumulate
+from slipstream.kernels.skinny_tile import accumulate, ask_ahead
 
 
 @triton.jit(do_not_specialize=["num_rows", "first_id"])
@@ -48,17 +48,20 @@ def head_kernel(
     BLOCK_O: tl.constexpr,
     BLOCK_D: tl.constexpr,
     TMA: tl.constexpr,
+    AHEAD: tl.constexpr,
     PDL: tl.constexpr,
 ) -> None:
     """One tile of the vocabulary for one tile of rows: its best score and id per row."""
     tile = tl.program_id(1)
     rows = tl.program_id(0) * BLOCK_T + tl.arange(0, BLOCK_T)
+    outs = tile * BLOCK_O + tl.arange(0, BLOCK_O)
+    if PDL and AHEAD > 0:
+        ask_ahead(w, outs, NUM_OUT, NUM_IN, AHEAD, GATED=False)
     after_previous(PDL)
     sums, _ = accumulate(
         x, w, w_tiles, rows, num_rows, tile * BLOCK_O, 0, (NUM_IN + BLOCK_D - 1) // BLOCK_D,
         NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, 1, 0, TMA,
     )  # fmt: skip
-    outs = tile * BLOCK_O + tl.arange(0, BLOCK_O)
     real = rows < num_rows
     rounded = sums.to(x.dtype.element_ty)
     if logits is not None:
@@ -133,7 +136,7 @@ def choose_tokens(
         draws and draws.temperatures, draws and draws.seeds, draws and draws.positions, names,
         num_rows, draws.first_id if draws else 0,
         NUM_OUT=vocab, NUM_IN=num_in, BLOCK_T=tile.rows, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
-        TMA=plan.tma, PDL=pdl,
+        TMA=plan.tma, AHEAD=asked_ahead(tile, num_in, num_bytes=w_VD.nbytes), PDL=pdl,
         num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
     )  # fmt: skip
     choice = Choice(values=best.new_empty(num_rows), ids=ids.new_empty(num_rows, dtype=torch.int64))

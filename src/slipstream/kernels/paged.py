@@ -1,9 +1,9 @@
 """Attention of few rows of each sequence over its pages: decode, chain verify and tree verify.
 
-All query rows of a sequence that share a kv head are the columns of one tile, so keys and values are read once. The
-keys are cut at fixed absolute positions (part i holds [i * part, (i + 1) * part)) and visited in blocks at fixed
-positions, so a row's bits depend on its own keys alone. A tree row's path stands where a chain's keys would: in blocks
-that hold drafted positions every row gets the keys of its own path, and the other rows see none of them.
+Query rows of a sequence that share a kv head are the columns of a tile, which reads keys and values once. The keys are
+cut at fixed absolute positions (part i holds [i * part, (i + 1) * part)) and visited in blocks at fixed positions, so a
+row's bits depend on its own keys alone. A tree row's path stands where a chain's keys would: in blocks that hold
+drafted positions every row gets the keys of its own path, and the other rows see none of them.
 
 Sums of a part are [K, M] beside the maximum and the weight of each column; `combine_kernel` adds the parts.
 
@@ -26,12 +26,13 @@ from slipstream.kernels.keys import Keys
 from slipstream.kernels.launch import assert_rows, launch, power_of_two, shared_bytes
 from slipstream.kernels.order import after_previous
 from slipstream.kernels.paged_new import angles, ask_ahead, new_entries, store_all, turned
-from slipstream.kernels.paged_parts import combined, combined_many, finish, finish_empty
+from slipstream.kernels.paged_parts import combined, combined_many, finish, finish_empty, part_of
 from slipstream.kernels.paged_tile import attend_part
 
 PART = 256  # keys of a part: fixed, because it decides in which order a row's sums are added
-BLOCK, WIDE_BLOCK, WIDE = 128, 64, 128  # keys of a block, of heads wider than this: likewise
 FEW_PARTS = 8  # that one program adds for all its columns; more are added by a program for each head and row
+BLOCK_SIZE = 1 << 14  # elements of a block of keys: likewise
+MOST_COLUMNS, FEW_COLUMNS = 32, 16  # of a tile; of a tree's with few parts; no bit depends on it
 FEW_STAGES, MANY_STAGES = 2, 1  # of loads: with many parts, programs of one multiprocessor hide each other's waits
 LEAST_WIDTH = 16  # of a matrix instruction
 
@@ -50,13 +51,13 @@ def paged_kernel(
     TURN: queries are a merged projection; they and the new keys are turned here, and new entries stored. HERE: the
     last program of the columns adds all parts.
     """
-    sequence, part = (tl.program_id(0) // NUM_KV_HEADS).to(tl.int64), tl.program_id(1)
-    head = tl.program_id(0) % NUM_KV_HEADS
+    sequence, head = (tl.program_id(0) // NUM_KV_HEADS).to(tl.int64), tl.program_id(0) % NUM_KV_HEADS
     columns, widths = tl.program_id(2) * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, BLOCK_K)
     real, row = columns < num_rows * GROUP, columns // GROUP
     at_row = sequence * num_rows + row
     newest_M = tl.load(newest + at_row, mask=real, other=-1, cache_modifier=".cg").to(tl.int32)
-    last, start = tl.max(newest_M, axis=0), part * PART_KEYS
+    last = tl.max(newest_M, axis=0)
+    part, start, stop = part_of(tl.program_id(1), last, PART_KEYS)
     q_at = at_row * (NUM_KV_HEADS * GROUP) + head * GROUP + columns % GROUP
     q_used = real[:, None] & (widths < WIDTH)[None, :]
     if PDL and num_parts <= FEW:  # more would be read too early
@@ -68,7 +69,7 @@ def paged_kernel(
         position_M = tl.minimum(tl.maximum(newest_M - first, 0), last_position)
         cosine, sine = angles(position_M, real, cos, sin, WIDTH, BLOCK_K)
         slot_R, stored_R, new_cosine, new_sine = new_entries(
-            newest, writes, pages, cos, sin, sequence, 0, start + PART_KEYS, first, last_position, num_rows, num_pages,
+            newest, writes, pages, cos, sin, sequence, 0, stop, first, last_position, num_rows, num_pages,
             WIDTH, PAGE, BLOCK_K,
         )  # fmt: skip
     after_previous(PDL)
@@ -78,14 +79,14 @@ def paged_kernel(
             q_rows = turned(queries, place, real, cosine, sine, WIDTH, BLOCK_K)
             store_all(
                 queries, keys, values, newest, writes, pages, cos, sin, slot_R, stored_R, new_cosine, new_sine,
-                sequence, head, start + PART_KEYS, first, last_position, num_rows, num_pages,
+                sequence, head, stop, first, last_position, num_rows, num_pages,
                 GROUP, NUM_KV_HEADS, WIDTH, PAGE, BLOCK_K,
             )  # fmt: skip
         else:
             q_rows = tl.load(queries + q_at[:, None] * WIDTH + widths[None, :], mask=q_used, other=0.0)
         top, weight, sums = attend_part(
             tl.trans(q_rows), keys + head * WIDTH, values + head * WIDTH, pages + sequence * num_pages, paths,
-            committed, sequence, newest_M, row, start, tl.minimum(start + PART_KEYS, last + 1), scale, first, window,
+            committed, sequence, newest_M, row, start, tl.minimum(stop, last + 1), scale, first, window,
             num_rows, num_path, GROUP, NUM_KV_HEADS, WIDTH, PAGE, TREE, BLOCK_L, BLOCK_M, BLOCK_K, STAGES,
         )  # fmt: skip
         finish(
@@ -115,7 +116,8 @@ def combine_kernel(
 ) -> None:
     """One head of one row: few parts in the order in which a program adds them for all its columns."""
     place, widths = tl.program_id(0).to(tl.int64), tl.arange(0, BLOCK_K)
-    used = (tl.load(newest + place // NUM_HEADS, cache_modifier=".cg").to(tl.int32) + PART_KEYS) // PART_KEYS
+    last = tl.load(newest + place // NUM_HEADS, cache_modifier=".cg").to(tl.int32)
+    used = (last + PART_KEYS) // PART_KEYS
     after_previous(PDL)
     first, to = place * num_parts, out + place * WIDTH + widths
     if used > FEW:
@@ -149,7 +151,7 @@ def paged_attention(
     num_heads = q_THK.shape[1] // width - 2 * num_kv_heads if tables_PF else q_THK.shape[1]
     assert_rows(q_THK, keys_LGK, values_LGK, keys.pages, keys.newest, keys.committed, keys.paths, keys.writes)
     group, parts = num_heads // num_kv_heads, max(-(-keys.most // PART), 1)
-    block_m = min(power_of_two(num_rows * group, least=16), 64)
+    block_m = min(power_of_two(num_rows * group, least=16), most_columns(parts, tree=keys.paths is not None))
     tiles, block_k = -(-num_rows * group // block_m), power_of_two(width, least=LEAST_WIDTH)
     grid = (num_sequences * num_kv_heads, parts, tiles)
     out = q_THK.new_empty(q_THK.shape[0], num_heads, width)
@@ -179,13 +181,21 @@ def paged_attention(
     return out
 
 
+def most_columns(parts: int, *, tree: bool) -> int:
+    """Columns of a tile at most: a tree's rows are visited one by one in its last blocks, other tiles' at once; but
+    each tile reads all keys, of which many parts have many.
+    """
+    return FEW_COLUMNS if tree and parts <= FEW_PARTS else MOST_COLUMNS
+
+
 def block_of(width: int) -> int:
     """Keys of a block of heads of this width."""
-    return BLOCK if width <= WIDE else WIDE_BLOCK
+    return min(BLOCK_SIZE // width, PART)
 
 
 def stages(parts: int, width: int, keys_LGK: Tensor) -> int:
     """How many blocks are loaded ahead, as far as they fit into shared memory; no bit depends on it."""
     beside = (16 << 10) + 128 * width  # what else a program keeps there, at most
     num_bytes = FEW_STAGES * 2 * block_of(width) * width * keys_LGK.element_size() + beside
-    return FEW_STAGES if parts <= FEW_PARTS and num_bytes <= shared_bytes(keys_LGK.device) else MANY_STAGES
+    several = parts <= FEW_PARTS and block_of(width) < PART  # blocks of a part
+    return FEW_STAGES if several and num_bytes <= shared_bytes(keys_LGK.device) else MANY_STAGES

@@ -16,6 +16,14 @@ MANY = tl.constexpr(64)  # parts that are added at a time
 
 
 @triton.jit
+def part_of(turn: "Any", last: "Any", PART_KEYS: tl.constexpr) -> Any:
+    """The part that a program takes and its positions [start, stop): the last first, which has new entries to store."""
+    used = (last + PART_KEYS) // PART_KEYS
+    part = tl.where(turn < used, used - 1 - turn, turn)
+    return part, part * PART_KEYS, (part + 1) * PART_KEYS
+
+
+@triton.jit
 def finish(
     top: "Any",
     weight: "Any",

@@ -43,12 +43,13 @@ def attend_block(
     widths = tl.arange(0, BLOCK_K)
     used = read[:, None] & (widths < WIDTH)[None, :]
     k_tile = tl.load(keys + slots[:, None] + widths[None, :], mask=used, other=0.0)
-    scores = tl.where(seen, tl.dot(k_tile, q_tile, input_precision="ieee") * scale, float("-inf"))
+    products = tl.dot(k_tile, q_tile, input_precision="ieee")
+    v_tile = tl.load(values + slots[:, None] + widths[None, :], mask=used, other=0.0)
+    scores = tl.where(seen, products * scale, float("-inf"))
     new_top = tl.maximum(top, tl.max(scores, axis=0))
     base = tl.where(new_top == float("-inf"), 0.0, new_top)
     shares = tl.exp2(scores - base[None, :])
     keep = tl.exp2(top - base)
-    v_tile = tl.load(values + slots[:, None] + widths[None, :], mask=used, other=0.0)
     weight = weight * keep + tl.sum(shares, axis=0)
     sums = tl.dot(tl.trans(v_tile), shares.to(v_tile.dtype), sums * keep[None, :], input_precision="ieee")
     return new_top, weight, sums

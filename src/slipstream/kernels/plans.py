@@ -16,6 +16,8 @@ NARROWEST = 64  # outputs of a program with 4 warps that Hopper's warpgroup inst
 MOST_ROWS = 64  # of one tile at most speed of reading; more rows take the wide tiles
 SHARED_BYTES = 220 << 10  # that programs of one multiprocessor may take together
 WIDE_ROWS, WIDE_OUT, WIDE_IN, WIDE_WARPS, WIDE_STAGES = 128, 128, 64, 8, 4  # of tiles whose time is arithmetic
+SMALL_BYTES = 8 << 20  # of a weight that is asked for as a whole
+FEW_AHEAD = 128  # inputs of a larger one: 512 and more come at the cost of what the kernel in front still reads
 WORKSPACE_FLOATS = 1 << 23
 MOST_TILES = 1 << 14
 
@@ -67,6 +69,15 @@ def _stages(plan: Plan, rows: int, most_bytes: int, *, gated: bool) -> int:
     """
     num_bytes = (plan.block_out * (2 if gated else 1) + rows) * plan.block_in * 2
     return max(2, min(plan.stages, most_bytes // num_bytes))
+
+
+def asked_ahead(tile: Tile, num_in: int, *, num_bytes: int) -> int:
+    """How many inputs of its part a program asks the L2 for before it may begin. num_bytes: of the whole weight."""
+    plan = tile.plan
+    if tile.rows == WIDE_ROWS or num_in % (plan.block_in * plan.split) != 0:
+        return 0
+    part = num_in // plan.split
+    return part if num_bytes <= SMALL_BYTES else min(part, FEW_AHEAD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,26 @@ def row_scales(eight: "Any", eps: "Any", NUM_IN: tl.constexpr, BLOCK_T: tl.const
 
 
 @triton.jit
+def ask_ahead(
+    w: "Any",
+    outs: "Any",
+    NUM_OUT: tl.constexpr,
+    NUM_IN: tl.constexpr,
+    AHEAD: tl.constexpr,
+    GATED: tl.constexpr,
+) -> None:
+    """Have the first AHEAD inputs of some outputs' weights come to the L2 while the kernel in front still runs."""
+    half: tl.constexpr = AHEAD // 2
+    at = w + tl.minimum(outs, NUM_OUT - 1).to(tl.int64)[:, None] * NUM_IN + (tl.arange(0, 2) * half)[None, :]
+    num_bytes = tl.zeros(at.shape, tl.int32) + half * (w.dtype.element_ty.primitive_bitwidth // 8)
+    asked = "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;"
+    tl.inline_asm_elementwise(asked, "=r,l,r", [at, num_bytes], tl.int32, is_pure=False, pack=1)
+    if GATED:
+        ups = at + NUM_OUT * NUM_IN
+        tl.inline_asm_elementwise(asked, "=r,l,r", [ups, num_bytes], tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
 def accumulate(
     x: "Any",
     w: "Any",
@@ -133,8 +153,8 @@ def store_rows(
     sums: "Any",
     out: "Any",
     bias: "Any",
-    residual: "Any",
-    ready_weight: "Any",
+    before: "Any",
+    weight: "Any",
     ready_squares: "Any",
     ready_scaled: "Any",
     rows: "Any",
@@ -142,6 +162,8 @@ def store_rows(
     tile: "Any",
     NUM_OUT: tl.constexpr,
     BLOCK_O: tl.constexpr,
+    RESIDUAL: tl.constexpr,
+    READY: tl.constexpr,
 ) -> None:
     """Round, add the bias before and the residual after rounding, store, and leave what the next norm needs."""
     outs = tile * BLOCK_O + tl.arange(0, BLOCK_O)
@@ -150,15 +172,13 @@ def store_rows(
     if bias is not None:
         sums += tl.load(bias + outs, outs < NUM_OUT, 0.0).to(tl.float32)[:, None]
     rounded = sums.to(out.dtype.element_ty)
-    if residual is not None:
-        before = tl.load(residual + at, mask=used, other=0.0)
+    if RESIDUAL:
         rounded = (before.to(tl.float32) + rounded.to(tl.float32)).to(out.dtype.element_ty)
-        if ready_weight is not None:
+        if READY:
             wide = tl.where(used, rounded.to(tl.float32), 0.0)
             at_tile = ready_squares + rows * ((NUM_OUT + BLOCK_O - 1) // BLOCK_O) + tile
             tl.store(at_tile, tl.sum(wide * wide, axis=0), mask=rows < num_rows)
-            weight = tl.load(ready_weight + outs, outs < NUM_OUT, 0.0).to(tl.float32)[:, None]
-            tl.store(ready_scaled + at, (wide * weight).to(out.dtype.element_ty), mask=used)
+            tl.store(ready_scaled + at, (wide * weight.to(tl.float32)[:, None]).to(out.dtype.element_ty), mask=used)
     tl.store(out + at, rounded, mask=used)
 
 

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 from slipstream.kernels import paged
 from slipstream.kernels.keys import Keys
-from slipstream.kernels.paged import BLOCK, FEW_PARTS, PART, paged_attention
+from slipstream.kernels.paged import FEW_PARTS, PART, paged_attention
 from slipstream.kernels.paged_parts import MANY
 from slipstream.kernels.qkv import rotate_and_store
 from slipstream.kernels.twins import NO_KEY, attention_twin, keys_of_row
@@ -94,11 +94,20 @@ def test_head_sizes_and_groups(num_heads: int, num_kv_heads: int, width: int) ->
 
 def test_blocks_are_loaded_ahead_where_shared_memory_has_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     half, single = torch.zeros(1, dtype=torch.bfloat16), torch.zeros(1)
-    assert [paged.stages(4, width, half) for width in (64, 128, 256)] == [2, 2, 2]
-    assert [paged.stages(4, width, single) for width in (64, 128)] == [2, 1]
-    assert paged.stages(FEW_PARTS + 1, 64, half) == 1
+    assert [paged.stages(4, width, half) for width in (64, 128, 256)] == [1, 2, 2]  # the first is a part in one block
+    assert paged.stages(4, 128, single) == 1
+    assert paged.stages(FEW_PARTS + 1, 128, half) == 1
     monkeypatch.setattr(paged, "shared_bytes", lambda device: 99 << 10)  # of an L40S
-    assert [paged.stages(4, width, half) for width in (64, 128)] == [2, 1]
+    assert paged.stages(4, 128, half) == 1
+
+
+def test_a_block_of_keys_has_one_size_whatever_the_heads_width() -> None:
+    assert [paged.block_of(width) for width in (16, 64, 128, 256)] == [256, 256, 128, 64]
+
+
+def test_trees_take_narrow_tiles_as_long_as_keys_are_few() -> None:
+    assert paged.most_columns(FEW_PARTS, tree=True) < paged.most_columns(FEW_PARTS + 1, tree=True)
+    assert paged.most_columns(FEW_PARTS, tree=False) == paged.most_columns(FEW_PARTS + 1, tree=False)
 
 
 def test_no_keys_give_zeros_in_one_part_and_in_many() -> None:
@@ -111,7 +120,21 @@ def test_more_columns_than_a_tile_take_several() -> None:
     compare(Keys(pages=table(1, 8), page=PAGE, newest=newest, most=90), num_heads=8)
 
 
-@pytest.mark.parametrize("committed", [3, BLOCK, PART - 2])
+def test_a_trees_tiles_add_their_parts_each_by_itself() -> None:
+    committed, depths = PART + 20, torch.arange(8)
+    paths = torch.where(depths[None] <= depths[:, None], depths[None], -1)[None]
+    keys = Keys(
+        pages=table(1, 20),
+        page=PAGE,
+        newest=(committed + depths[None]).to(DEVICE),
+        most=committed + 8,
+        committed=torch.tensor([committed]).to(DEVICE),
+        paths=torch.where(paths >= 0, paths + committed, -1).to(DEVICE),
+    )
+    compare(keys, num_heads=8)
+
+
+@pytest.mark.parametrize("committed", [3, PART // 2, PART - 2])
 def test_tree_rows_see_the_prefix_and_their_own_path(committed: int) -> None:
     paths = torch.tensor([[[0, -1, -1], [0, 1, -1], [0, 2, -1], [0, 2, 3], [0, 1, 4]]])
     keys = Keys(

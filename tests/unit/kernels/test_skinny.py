@@ -11,7 +11,7 @@ pytest.importorskip("triton")
 
 from slipstream.kernels.launch import HOPPER_SHARED_BYTES
 from slipstream.kernels.norms import add_norm, add_squares, pair_norms
-from slipstream.kernels.plans import Plan, Workspace, default_plan, tile_for, workspace
+from slipstream.kernels.plans import Plan, Workspace, asked_ahead, default_plan, tile_for, workspace
 from slipstream.kernels.skinny import Ready, Rms, skinny_linear
 from slipstream.kernels.twins import linear_twin, squares_twin
 
@@ -104,6 +104,18 @@ def test_every_tile_fits_the_devices_shared_memory_and_keeps_what_decides_bits(s
         assert block * tile.plan.stages <= shared
         assert tile.plan.split == plan.split
         assert 2 <= tile.plan.stages <= 4
+
+
+def test_small_weights_are_asked_for_as_a_whole_and_large_ones_in_part() -> None:
+    def asked(num_rows: int, num_in: int, num_bytes: int, split: int = 1) -> int:
+        plan = Plan(block_out=64, block_in=64, split=split)
+        return asked_ahead(tile_for(plan, num_rows, num_in, shared=HOPPER_SHARED_BYTES), num_in, num_bytes=num_bytes)
+
+    assert asked(1, 576, 1 << 20) == 576
+    assert asked(64, 1536, 1 << 20, split=6) == 256, "a program's own part"
+    assert asked(1, 4096, 1 << 25) == 128
+    assert asked(1, 600, 1 << 20) == 0, "the last rows have no whole blocks to ask for"
+    assert asked(65, 576, 1 << 20) == 0, "many rows wait for arithmetic"
 
 
 def test_rows_that_do_not_lie_row_by_row_are_refused(space: Workspace) -> None:
