@@ -7,7 +7,7 @@ tree.
 Shape letters: S requests, N rows of the tree, D width of the row that carries the hashes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -59,7 +59,7 @@ def blank_tree(num_requests: int, shape: Speculation, device: torch.device) -> T
 def hand_round(tree: TokenTree, group: Group) -> TokenTree:
     """Rank 0's tree, on every rank: one broadcast of integers."""
     if tree.is_chain:
-        return chain(group.broadcast(tree.tokens_SN.contiguous(), "tree"))
+        return replace(tree, tokens_SN=group.broadcast(tree.tokens_SN.contiguous(), "tree"))
     packed = torch.stack((tree.tokens_SN, tree.parents_SN, tree.depths_SN))
     tokens_SN, parents_SN, depths_SN = group.broadcast(packed, "tree").unbind(0)
     return TokenTree(

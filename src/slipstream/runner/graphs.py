@@ -16,7 +16,6 @@ import torch
 
 from slipstream.attention.sequence import NO_ADDRESS
 from slipstream.attention.static import static_attend
-from slipstream.attention.tree import chain
 from slipstream.config.speculation import MAX_STEPS
 from slipstream.draft.placement import hand_round
 from slipstream.draft.static import level_attend, static_extend, step_attend
@@ -233,7 +232,7 @@ class GraphedCycle:
             drawn = (opening, statics.roots_S, roots_S)
             if statics.shape.speculation.is_chain:
                 at_step = partial(step_attend, drafter, keys, roots_S)
-                tree = chain(drafter.chain(*drawn, steps, statics.sampling(), None, at_step))
+                tree = statics.chain(drafter.chain(*drawn, steps, statics.sampling(), None, at_step))
             else:
                 at_level = partial(level_attend, drafter, keys, roots_S)
                 tree = drafter.tree(*drawn, statics.shape.speculation, statics.sampling(), None, at_level)

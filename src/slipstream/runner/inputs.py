@@ -82,7 +82,7 @@ def pages_of(runs: Sequence[SlotRun], page_size: int) -> Tensor:
 def tree_keys(keys: Keys, roots_S: Tensor, tree: TokenTree) -> Keys:
     """Which entries the rows of a tree see: row i's stands at address root + i, its path's where a chain's would."""
     root_S1 = roots_S[:, None]
-    keys = replace(keys, newest=root_S1 + tree.depths_SN)
+    keys = replace(keys, newest=root_S1 if tree.num_rows == 1 else root_S1 + tree.depths_SN)
     if tree.is_chain:
         return keys
     return replace(

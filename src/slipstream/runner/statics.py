@@ -4,7 +4,7 @@ Shape letters: S places, E pages of each, N rows of the tree, D depth + 1.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -93,6 +93,7 @@ class Statics:
     pages_SE: Tensor = field(init=False)
     nodes: Tensor = field(init=False)  # [3, S, N]: tokens, parents and depths of the tree that is verified
     outcome: Tensor = field(init=False)  # [S, 1 + D + N]: how many were emitted, the tokens, the tree's depths
+    _chain: TokenTree = field(init=False)  # of zeros
     _owners: list[Resident] = field(default_factory=list)  # whose pages are loaded
     _num_pages: list[int] = field(default_factory=list)  # of each owner, when they were loaded
 
@@ -105,6 +106,7 @@ class Statics:
         self.pages_SE = torch.full((shape.num_places, num_pages), SCRATCH_PAGE, dtype=torch.int32, device=self.device)
         self.nodes = torch.zeros(3, shape.num_places, shape.num_rows, **integers)
         self.outcome = torch.zeros(shape.num_places, 2 + shape.steps + shape.num_rows, **integers)
+        self._chain = chain(self.nodes[0])
 
     def load(self, rows: Sequence[Row], residents: Sequence[Resident], waiting: Sequence[int]) -> None:
         """Take a batch; waiting: positions that the draft has not seen, 1 where there is no draft."""
@@ -188,9 +190,9 @@ class Statics:
         """What is verified."""
         tokens_SN, parents_SN, depths_SN = self.nodes.unbind(0)
         if not self.shape.steps:
-            return chain(self.roots_S[:, None])
+            return self.chain(self.roots_S[:, None])
         if self.shape.speculation.is_chain:
-            return chain(tokens_SN)
+            return self.chain(tokens_SN)
         return TokenTree(
             tokens_SN=tokens_SN,
             parents_SN=parents_SN,
@@ -198,6 +200,10 @@ class Statics:
             max_depth=self.shape.steps,
             is_chain=False,
         )
+
+    def chain(self, tokens_SN: Tensor) -> TokenTree:
+        """Tokens that follow each other; what else a chain has was made outside the capture."""
+        return replace(self._chain, tokens_SN=tokens_SN)
 
     def take(self, tree: TokenTree) -> None:
         """Keep a tree to verify; spare places hold zeros below the root, so that all ranks hold the same."""
