@@ -110,6 +110,7 @@ def advance_kernel(
     real = place < num_places
     count = tl.load(counts + place, mask=real, other=0)
     width: tl.constexpr = 1 + NUM_DEPTHS + NUM_ROWS
+    turn = tl.load(fields + 7 * num_places + place, mask=real, other=0)
     column = tl.arange(0, BLOCK_W)[None, :]
     is_token, at_row = (column > 0) & (column <= NUM_DEPTHS), column - NUM_DEPTHS - 1
     at_token = place[:, None] * NUM_DEPTHS + column - 1
@@ -119,7 +120,9 @@ def advance_kernel(
         is_row = (at_row >= 0) & (at_row < NUM_ROWS)
         depth = tl.load(depths + place[:, None] * NUM_ROWS + at_row, mask=real[:, None] & is_row, other=0)
     left = tl.where(column == 0, count[:, None], tl.where(is_token, token, depth))
-    tl.store(outcome + place[:, None] * width + column, left, mask=real[:, None] & (column < width))
+    to = outcome + (turn * num_places + place)[:, None] * width + column
+    tl.store(to, left, mask=real[:, None] & (column < width))
+    tl.store(after + 7 * num_places + place, 1 - turn, mask=real)
     taken = tl.load(fields + 5 * num_places + place, mask=real, other=0)
     count *= taken
     moved = count > 0
@@ -147,21 +150,21 @@ def advance(
     after_FS: Tensor,
     emitted_SD: Tensor,
     counts_S: Tensor,
-    outcome_SC: Tensor,
+    outcome_2SC: Tensor,
     *,
     drafted: bool,
     depths_SN: Tensor | None = None,
     pdl: bool = False,
 ) -> None:
-    """The fields of all places as the next cycle begins, into `after_FS`; what the host reads, into `outcome_SC`.
+    """The fields of all places as the next cycle begins, into `after_FS`; what the host reads, into `outcome_2SC`.
 
-    outcome_SC: [S, 1 + D + N], how many were emitted, the tokens, the depths of the rows. depths_SN: a chain's if left
-    out.
+    outcome_2SC: pinned memory of the host on a GPU; in the place whose turn it is: how many were emitted, the tokens,
+    the depths of the rows, [S, 1 + D + N]. depths_SN: a chain's if left out.
     """
-    (num_places, num_depths), width = emitted_SD.shape, outcome_SC.shape[1]
-    assert_rows(fields_FS, emitted_SD, after_FS, outcome_SC, depths_SN)
+    (num_places, num_depths), width = emitted_SD.shape, outcome_2SC.shape[2]
+    assert_rows(fields_FS, emitted_SD, after_FS, outcome_2SC, depths_SN)
     launch(
-        advance_kernel, (1,), fields_FS, after_FS, emitted_SD, counts_S, depths_SN, outcome_SC, num_places,
+        advance_kernel, (1,), fields_FS, after_FS, emitted_SD, counts_S, depths_SN, outcome_2SC, num_places,
         NUM_DEPTHS=num_depths, NUM_ROWS=width - 1 - num_depths, DRAFTED=drafted, BLOCK=power_of_two(num_places),
         BLOCK_W=power_of_two(width), PDL=pdl, num_warps=1, launch_pdl=pdl,
     )  # fmt: skip

@@ -43,17 +43,21 @@ def _in_graph(call: Callable[[], object], *, calls: int, repeats: int) -> float:
     return median(spans) / calls * 1e3
 
 
-def captured(call: Callable[[], object], *, calls: int = 1, pool: Any = None) -> torch.cuda.CUDAGraph:
+def captured(
+    call: Callable[[], object], *, calls: int = 1, pool: Any = None, before: Callable[[], object] = lambda: None
+) -> torch.cuda.CUDAGraph:
     """Capture a call repeated, after the warm-up that libraries need to set themselves up.
 
     pool: a handle of torch.cuda.graph_pool_handle: memory of graphs that never run at once and leave nothing for each
-    other in it.
+    other in it. before: done before each call that warms up and before the first replay, not captured.
     """
     warm = torch.cuda.Stream()
     warm.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(warm):
         for _ in range(WARM_UP):
+            before()
             call()
+        before()
     torch.cuda.current_stream().wait_stream(warm)
     torch.cuda.synchronize()  # sync: nothing may be pending when a capture begins
     graph = torch.cuda.CUDAGraph()

@@ -1,11 +1,10 @@
 """A captured cycle that was launched: who is in it, and when what it left can be read.
 
-The host copies a cycle's outcome into pinned memory behind it in the stream, so the next cycle may run before it is
-read.
+A cycle's outcome lands in pinned memory, so the next cycle may run before it is read.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,30 +12,6 @@ from torch import Tensor
 from slipstream.flow.batch import Batch
 from slipstream.runner.inputs import Resident
 from slipstream.runner.statics import CycleShape, Statics
-
-
-@dataclass(slots=True)
-class Landing:
-    """Pinned memory that a shape's outcomes land in, by turns: one may be read while the next one lands."""
-
-    like: Tensor
-    _places: list[Tensor] = field(init=False)
-    _turn: int = 0
-
-    def __post_init__(self) -> None:
-        on_cuda = self.like.is_cuda
-        self._places = [torch.empty(self.like.shape, dtype=self.like.dtype, pin_memory=on_cuda) for _ in range(2)]
-
-    def send(self) -> tuple[Tensor, torch.cuda.Event | None]:
-        """Queue a copy of what the stream's last cycle left."""
-        self._turn = 1 - self._turn
-        place = self._places[self._turn]
-        place.copy_(self.like, non_blocking=True)
-        if not self.like.is_cuda:
-            return place, None
-        landed = torch.cuda.Event()
-        landed.record()
-        return place, landed
 
 
 @dataclass(frozen=True, slots=True)

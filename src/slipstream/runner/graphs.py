@@ -23,7 +23,7 @@ from slipstream.flow.batch import Batch, capture_sizes
 from slipstream.flow.output import Run
 from slipstream.parallel.stamps import Stage
 from slipstream.runner.cycle import Cycle, run_of
-from slipstream.runner.flight import Flight, Landing, limits_of
+from slipstream.runner.flight import Flight, limits_of
 from slipstream.runner.inputs import Resident, tree_keys
 from slipstream.runner.segment import Segment
 from slipstream.runner.statics import Capture, CycleShape, Statics, shape_of
@@ -42,7 +42,6 @@ class Captured:
     statics: Statics
     draft: Segment
     verify: Segment
-    landing: Landing
 
 
 class GraphedCycle:
@@ -111,7 +110,6 @@ class GraphedCycle:
             flight = self._launch(batch, residents)
         if self._foresees(batch, residents, flight):
             flight.statics.load_pages(flight.residents)
-            flight.statics.advance()
             self.ahead, self._in_a_row = self._fly(flight.shape, flight.residents, limits), self._in_a_row + 1
         outcome = flight.outcome()
         if any(count == 0 for count, *_ in outcome):  # the ranks disagreed: once more, with rank 0's chain
@@ -154,16 +152,19 @@ class GraphedCycle:
             marks.mark(Stage.EXTEND)
             captured.draft.run(lambda: self._draft(captured.statics))
         marks.mark(Stage.VERIFY)
-        captured.verify.run(lambda: self._verify(captured.statics))
+        self._run_verify(captured)
         marks.mark(Stage.ACCEPT)
-        return Flight(shape, captured.statics, tuple(residents), limits, *captured.landing.send())
+        return Flight(shape, captured.statics, tuple(residents), limits, *captured.statics.landing.send())
+
+    def _run_verify(self, captured: Captured) -> None:
+        captured.verify.run(lambda: self._verify(captured.statics), moves=captured.statics.after)
 
     def _again(self, flight: Flight) -> Flight:
         """Verify a cycle once more with rank 0's tree; its fields stand where they stood, since nothing counted."""
         captured = self._captured[flight.shape]
         self._hand_round(flight.statics)
-        captured.verify.run(lambda: self._verify(flight.statics))
-        place, landed = captured.landing.send()
+        self._run_verify(captured)
+        place, landed = flight.statics.landing.send_again()
         return replace(flight, place=place, landed=landed)
 
     def _foresees(self, batch: Batch, residents: Sequence[Resident], flight: Flight) -> bool:
@@ -217,12 +218,14 @@ class GraphedCycle:
 
     def _prepare(self, shape: CycleShape) -> Captured:
         vocab_size = self.cycle.target.config.vocab_size
-        statics = Statics(shape, self.cycle.page_size, vocab_size, self.cycle.pool.device)
-        return Captured(statics, Segment(self._memory), Segment(self._memory), Landing(statics.outcome))
+        pool = self.cycle.pool
+        statics = Statics(shape, self.cycle.page_size, vocab_size, pool.device, direct=pool.pdl is not None)
+        return Captured(statics, Segment(self._memory), Segment(self._memory))
 
     def _draft(self, statics: Statics) -> None:
         """Extend, draft, hand round; a rank without the draft receives."""
         self.cycle.on_enter(Stage.EXTEND)
+        statics.begin()
         drafter, steps = self.cycle.drafter, statics.shape.steps
         if drafter is not None and self.room is not None:
             places, rows = statics.shape.num_places, self._rows_to_extend(steps)
@@ -247,6 +250,8 @@ class GraphedCycle:
         """Verify, accept, and leave what the next extend needs."""
         cycle, tree = self.cycle, statics.tree()
         cycle.on_enter(Stage.VERIFY)
+        if not statics.shape.steps:
+            statics.begin()
         roots_S = statics.positions_S
         attend = static_attend(cycle.pool, tree_keys(statics.keys(roots_S[:, None]), roots_S, tree))
         check = self._compares(statics.shape)

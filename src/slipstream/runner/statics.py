@@ -16,11 +16,12 @@ from slipstream.flow.batch import Batch, Row
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.reference import KEY_BLOCK
 from slipstream.runner.inputs import Resident
+from slipstream.runner.landing import Landing
 from slipstream.verify.accept import Accepted
 from slipstream.verify.distribution import Sampling
 
 SPARE = (0, 1, 1, 0, 0, 0, 0)  # a place that nobody has: reads and writes the scratch page, accepts nothing
-NUM_FIELDS = len(SPARE)
+NUM_FIELDS = len(SPARE) + 1  # and whose turn it is of the landing's two places
 SPARE_DRAWS = (0.0, 1.0, 0.0, 0.0)  # greedy; the last is its top-k
 
 
@@ -87,12 +88,14 @@ class Statics:
     page_size: int
     vocab_size: int
     device: torch.device
+    direct: bool  # kernels write into the host's memory
     fields: Tensor = field(init=False)  # [NUM_FIELDS, S]
-    after: Tensor = field(init=False)  # the fields of the cycle behind this one
+    after: Tensor = field(init=False)  # the fields of the cycle behind this one, or as loaded
     draws: Tensor = field(init=False)  # fp32 [4, S]: temperature, top-p, min-p, top-k
     pages_SE: Tensor = field(init=False)
     nodes: Tensor = field(init=False)  # [3, S, N]: tokens, parents and depths of the tree that is verified
     outcome: Tensor = field(init=False)  # [S, 1 + D + N]: how many were emitted, the tokens, the tree's depths
+    landing: Landing = field(init=False)
     _chain: TokenTree = field(init=False)  # of zeros
     _owners: list[Resident] = field(default_factory=list)  # whose pages are loaded
     _num_pages: list[int] = field(default_factory=list)  # of each owner, when they were loaded
@@ -106,6 +109,7 @@ class Statics:
         self.pages_SE = torch.full((shape.num_places, num_pages), SCRATCH_PAGE, dtype=torch.int32, device=self.device)
         self.nodes = torch.zeros(3, shape.num_places, shape.num_rows, **integers)
         self.outcome = torch.zeros(shape.num_places, 2 + shape.steps + shape.num_rows, **integers)
+        self.landing = Landing(self.outcome, direct=self.direct)
         self._chain = chain(self.nodes[0])
 
     def load(self, rows: Sequence[Row], residents: Sequence[Resident], waiting: Sequence[int]) -> None:
@@ -115,7 +119,8 @@ class Statics:
             for row, count in zip(rows, waiting, strict=True)
         ]
         values += [SPARE] * (self.shape.num_places - len(values))
-        self._send(self.fields, torch.tensor(list(zip(*values, strict=True))))
+        values = [(*fields, self.landing.next_turn) for fields in values]
+        self._send(self.after, torch.tensor(list(zip(*values, strict=True))))
         if self.shape.sampled:
             draws = [(p.temperature, p.top_p, p.min_p, float(p.top_k or 0)) for p in (row.params for row in rows)]
             draws += [SPARE_DRAWS] * (self.shape.num_places - len(draws))
@@ -132,9 +137,9 @@ class Statics:
         if pdl is not None:
             from slipstream.kernels.accept import advance  # noqa: PLC0415 - needs triton
 
-            depths_SN, fields = None if tree.is_chain else tree.depths_SN.contiguous(), (self.fields, self.after)
-            emitted_SD = emitted_SD.contiguous()
-            advance(*fields, emitted_SD, counts_S, self.outcome, drafted=drafted, depths_SN=depths_SN, pdl=pdl)
+            depths_SN = None if tree.is_chain else tree.depths_SN.contiguous()
+            moved = (self.fields, self.after, emitted_SD.contiguous(), counts_S)
+            advance(*moved, self.landing.places_2SC, drafted=drafted, depths_SN=depths_SN, pdl=pdl)
             return
         self.outcome.copy_(torch.cat((counts_S[:, None], emitted_SD, tree.depths_SN), dim=1))
         counts_S = counts_S * self.taken_S
@@ -147,8 +152,8 @@ class Statics:
         self.after[3] = self.limits_S.minimum((room_S - 1).clamp(min=0))
         self.after[6] = room_S
 
-    def advance(self) -> None:
-        """Begin the next cycle there."""
+    def begin(self) -> None:
+        """Begin a cycle where the one before ended, or as it was loaded."""
         self.fields.copy_(self.after)
 
     def load_pages(self, residents: Sequence[Resident]) -> None:

@@ -43,15 +43,19 @@ def test_a_decreed_length_is_that_of_the_synthetic_counts_and_the_target_speaks_
 
 @pytest.mark.parametrize("drafted", [True, False])
 @pytest.mark.parametrize("of_tree", [False, True])
-def test_fields_move_on_by_what_was_emitted_and_the_outcome_tells_all(of_tree: bool, drafted: bool) -> None:
-    fields = torch.tensor([[5, 6, 0], [40, 50, 1], [2, 3, 1], [3, 3, 0], [-7, 8, 0], [1, 1, 0], [3, 90, 0]]).to(DEVICE)
+@pytest.mark.parametrize("turn", [0, 1])
+def test_fields_move_on_by_what_was_emitted_and_the_outcome_tells_all(turn: int, of_tree: bool, drafted: bool) -> None:
+    fields = [[5, 6, 0], [40, 50, 1], [2, 3, 1], [3, 3, 0], [-7, 8, 0], [1, 1, 0], [3, 90, 0], [turn] * 3]
+    fields = torch.tensor(fields).to(DEVICE)
     emitted, counts = torch.tensor([[11, 12, 13], [21, 22, 23], [1, 2, 3]]).to(DEVICE), torch.tensor([2, 0, 1])
-    after, outcome = torch.zeros_like(fields), torch.full((3, 8 if of_tree else 7), -9).to(DEVICE)
+    after = torch.zeros_like(fields)
+    outcome = torch.full((2, 3, 8 if of_tree else 7), -9, pin_memory=DEVICE.type == "cuda")
     depths = torch.tensor([[0, 1, 1, 2], [0, 1, 2, 2], [0, 1, 1, 1]]).to(DEVICE)
     kept = {"depths_SN": depths} if of_tree else {}
     advance(fields, after, emitted, counts.to(DEVICE), outcome, drafted=drafted, **kept)
-    wanted = [[12, 6, 0], [42, 50, 1], [2, 3, 1], [0, 3, 0], [-7, 8, 0], [1, 1, 0], [1, 90, 0]]
+    wanted = [[12, 6, 0], [42, 50, 1], [2, 3, 1], [0, 3, 0], [-7, 8, 0], [1, 1, 0], [1, 90, 0], [1 - turn] * 3]
     wanted[2] = wanted[2] if drafted else [4, 3, 1]  # a plain cycle's position waits beside those that did
     assert after.tolist() == wanted
     verified = depths if of_tree else torch.arange(3).expand(3, 3)
-    assert torch.equal(outcome.cpu(), torch.cat((counts[:, None], emitted.cpu(), verified.cpu()), dim=1))
+    assert torch.equal(outcome[turn], torch.cat((counts[:, None], emitted.cpu(), verified.cpu()), dim=1))
+    assert (outcome[1 - turn] == -9).all(), "what the host may still be reading stays"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from slipstream.config.sampling import SamplingParams
@@ -33,7 +34,7 @@ def test_segments_hold_device_work_only(steps: int, decreed: float | None, monke
     engine, seen = static(tiny_engine(speculation(steps))), []
     engine.executor.cycle.synthetic_accept_length = decreed
 
-    def run(self: Segment, body: Callable[[], None]) -> None:
+    def run(self: Segment, body: Callable[[], None], *, moves: Tensor | None = None) -> None:
         seen.append(body)
         with Watch():
             body()
@@ -44,13 +45,16 @@ def test_segments_hold_device_work_only(steps: int, decreed: float | None, monke
 
 
 def test_doing_a_segment_again_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A capture runs it some times before it counts."""
+    """A capture runs it some times before it counts, each time from where what it moves on stood."""
     params = SamplingParams(max_tokens=40)
     expected = [[each.tokens for each in run_all(static(tiny_engine(speculation(3))), some_prompts(3), params)]]
     expected += [[each.tokens for each in run_all(static(tiny_engine(speculation(0))), some_prompts(3), params)]]
 
-    def run(self: Segment, body: Callable[[], None]) -> None:
+    def run(self: Segment, body: Callable[[], None], *, moves: Tensor | None = None) -> None:
+        kept = None if moves is None else moves.clone()
         for _ in range(4):
+            if moves is not None:
+                moves.copy_(kept)
             body()
 
     monkeypatch.setattr(Segment, "run", run)
