@@ -8,6 +8,7 @@ Shape letters: T rows, D inputs, O outputs, P partial sums of squares of a row.
 # The language of kernels is not typed as Python is: pyright sees its ranges, tuples and device calls as errors.
 # pyright: reportGeneralTypeIssues=false, reportAttributeAccessIssue=false, reportOperatorIssue=false
 # pyright: reportArgumentType=false, reportPossiblyUnboundVariable=false, reportIndexIssue=false
+# pyright: reportAssignmentType=false
 
 from typing import Any
 
@@ -59,7 +60,7 @@ def ask_ahead(
     half: tl.constexpr = AHEAD // 2
     at = w + tl.minimum(outs, NUM_OUT - 1).to(tl.int64)[:, None] * NUM_IN + (tl.arange(0, 2) * half)[None, :]
     num_bytes = tl.zeros(at.shape, tl.int32) + half * (w.dtype.element_ty.primitive_bitwidth // 8)
-    asked = "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;"
+    asked: tl.constexpr = "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;"
     tl.inline_asm_elementwise(asked, "=r,l,r", [at, num_bytes], tl.int32, is_pure=False, pack=1)
     if GATED:
         ups = at + NUM_OUT * NUM_IN

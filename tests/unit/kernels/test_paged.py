@@ -144,6 +144,7 @@ def test_tree_rows_see_the_prefix_and_their_own_path(committed: int) -> None:
         most=committed + 8,
         committed=torch.tensor([committed]).to(DEVICE),
         paths=torch.where(paths >= 0, paths + committed, -1).to(DEVICE),
+        writes=(committed + torch.arange(5)[None]).to(DEVICE),
     )
     compare(keys)
 
