@@ -132,6 +132,13 @@ def attention() -> Iterator[Call]:
     keys = Keys(pages=torch.zeros(1, 2, dtype=torch.int32), page=PAGE, newest=whole(0, 1)[None], most=9)
     turned = {"num_heads": 9, "norms_K": (rows(1, 64)[0], rows(1, 64)[0]), "eps": 1e-5, "pdl": True}
     yield "RoPE", lambda: rotate_and_store(rows(2, 15 * 64), keys, tables, (pool, pool), **turned)
+    prompt = Keys(pages=torch.zeros(1, 40, dtype=torch.int32), page=1, newest=whole(*range(40))[None], most=40)
+    for group, width in ((4, 128), (3, 64)):
+        wide = torch.zeros(40, 8, width, dtype=torch.bfloat16)
+        q = rows(40, 8 * group * width).view(40, -1, width)
+        given = (q, wide, wide, prompt)
+        name = f"attention of a prompt, width {width}"
+        yield name, lambda given=given: paged_attention(*given, arrivals=arrivals, pdl=True)
     yield "attention, turned before", lambda: paged_attention(rows(2).view(2, 9, 64), pool, pool, keys, pdl=True)
 
 

@@ -44,7 +44,7 @@ class PagedAttend:
         if packable(self.sequences, q_THK):
             return self._packed_rows(layer)(self.pool, layer.index, q_THK).view(q_THK.shape[0], -1)
         outputs = [
-            self._attend(layer, index, q_THK[rows.start : rows.stop]) for index, rows in enumerate(self.sequences)
+            self.attend_rows(layer, index, q_THK[rows.start : rows.stop]) for index, rows in enumerate(self.sequences)
         ]
         out_THK = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         return out_THK.reshape(q_THK.shape[0], -1)
@@ -55,7 +55,8 @@ class PagedAttend:
             self._packed[key] = PackedRows(self.sequences, layer)
         return self._packed[key]
 
-    def _attend(self, layer: AttentionShape, index: int, q_RHK: Tensor) -> Tensor:
+    def attend_rows(self, layer: AttentionShape, index: int, q_RHK: Tensor) -> Tensor:
+        """The rows of one request, whose entries are stored."""
         rows = self.sequences[index]
         mask_RL = self._mask(index, layer.window)
         if rows.paths is not None:

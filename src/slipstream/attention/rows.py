@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from slipstream.attention.interface import RowsAttend
 from slipstream.attention.paged import PagedAttend
 from slipstream.attention.pool import KVPool, SlotRun
 from slipstream.attention.sequence import SequenceRows
@@ -15,7 +16,7 @@ from slipstream.attention.sequence import SequenceRows
 
 def attend_spans(
     pool: KVPool, runs: Sequence[SlotRun], spans: Sequence[tuple[int, int]], *, shift: int = 0
-) -> PagedAttend:
+) -> RowsAttend:
     """Causal rows: request s runs positions [start, stop) of spans[s]; entries stand at position + shift.
 
     shift 0 is the target's addressing, 1 the draft's, whose address 0 is never used.
@@ -31,7 +32,11 @@ def attend_spans(
         positions.append(addresses - shift)
         slots.append(run.slots[start + shift : stop + shift])
         begin = rows.stop
-    return PagedAttend(pool, _joined(positions), _joined(slots), tuple(sequences))
+    if pool.pdl is None:
+        return PagedAttend(pool, _joined(positions), _joined(slots), tuple(sequences))
+    from slipstream.attention.spans import span_attend  # noqa: PLC0415 - needs triton
+
+    return span_attend(pool, pool.pdl, _joined(positions), _joined(slots), sequences)
 
 
 def attend_trees(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from slipstream.attention.interface import Attend
+from slipstream.attention.interface import Attend, RowsAttend
 from slipstream.attention.paged import PagedAttend
 from slipstream.attention.pool import KVPool, SlotRun
 from slipstream.attention.rows import attend_spans, attend_trees
@@ -87,7 +87,7 @@ class Drafter:
         root_S = torch.tensor(positions, device=device)
         if shape.is_chain:
 
-            def at_step(step: int) -> PagedAttend:
+            def at_step(step: int) -> RowsAttend:
                 return attend_spans(self.pool, runs, [(root + step - 1, root + step) for root in positions], shift=1)
 
             return chain(self.chain(opening, tokens_S, root_S, shape.steps, sampling, forced_SK, at_step))

@@ -1,0 +1,104 @@
+"""Causal rows of several requests where kernels attend: contexts of prompts, and what waits for a draft.
+
+Rows that stand at a position below SHORT take our kernels, which launch twice a layer and give a row the bits that
+decoding gives it; rows beyond take torch's attention, whose arithmetic is faster. Where a row stands decides, never
+what comes with it, so its bits do not depend on how a context is cut.
+
+Shape letters: T packed rows, R rows of one request, H heads, K head width, L entries of a request.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from slipstream.attention.interface import AttentionShape, RopeTable
+from slipstream.attention.paged import PagedAttend
+from slipstream.attention.pool import KVPool
+from slipstream.attention.sequence import SequenceRows
+from slipstream.kernels.keys import Keys
+from slipstream.kernels.paged import paged_attention
+from slipstream.kernels.qkv import rotate_and_store
+
+SHORT = 1024  # positions: below, a prompt waits for the host's launches, above for arithmetic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """Rows of one request that attend in one way: as the kernels' `keys` say, or as number `index` of torch's."""
+
+    rows: slice
+    keys: Keys | None = None
+    index: int = 0
+
+
+@dataclass(slots=True)
+class SpanAttend:
+    """Attend over a pool for one forward; entries of all rows are stored first, by one kernel."""
+
+    pool: KVPool
+    pdl: bool
+    positions_T: Tensor  # for RoPE
+    own: Keys  # where each row's entry goes
+    pieces: tuple[Piece, ...]
+    beyond: PagedAttend  # the rows from SHORT on
+    _windows: dict[int | None, tuple[Piece, ...]] = field(default_factory=dict)
+
+    def __call__(self, layer: AttentionShape, qkv_TC: Tensor, rope: RopeTable) -> Tensor:
+        """Store the rows' entries, then attend: [T, H * K]."""
+        pool, norms, eps = (self.pool.keys[layer.index], self.pool.values[layer.index]), None, 0.0
+        if layer.query_norm is not None and layer.key_norm is not None:
+            norms, eps = (layer.query_norm.weight, layer.key_norm.weight), layer.query_norm.eps
+        q_THK = rotate_and_store(
+            qkv_TC, self.own, rope.tables, pool, num_heads=layer.num_heads, norms_K=norms, eps=eps, pdl=self.pdl
+        )
+        outputs = [self._attend(layer, piece, q_THK[piece.rows]) for piece in self._windowed(layer.window)]
+        out_THK = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+        return out_THK.reshape(qkv_TC.shape[0], -1)
+
+    def _attend(self, layer: AttentionShape, piece: Piece, q_RHK: Tensor) -> Tensor:
+        if piece.keys is None:
+            return self.beyond.attend_rows(layer, piece.index, q_RHK)
+        keys, values = self.pool.keys[layer.index], self.pool.values[layer.index]
+        return paged_attention(q_RHK, keys, values, piece.keys, arrivals=self.pool.arrivals, pdl=self.pdl)
+
+    def _windowed(self, window: int | None) -> tuple[Piece, ...]:
+        """The pieces as a layer's window leaves them; made once for all layers."""
+        if window not in self._windows:
+            self._windows[window] = tuple(
+                piece if piece.keys is None else replace(piece, keys=replace(piece.keys, window=window))
+                for piece in self.pieces
+            )
+        return self._windows[window]
+
+
+def span_attend(
+    pool: KVPool, pdl: bool, positions_T: Tensor, slots_T: Tensor, sequences: Sequence[SequenceRows]
+) -> SpanAttend:
+    """The backend for causal rows; everything it reads on the device stands ready before the forward begins."""
+    pieces: list[Piece] = []
+    beyond: list[SequenceRows] = []
+    for rows in sequences:
+        short = max(0, min(rows.num_rows, SHORT + rows.first - (rows.last + 1 - rows.num_rows)))
+        cut = rows.start + short
+        if short:
+            pieces.append(Piece(rows=slice(rows.start, cut), keys=_keys_of(rows, short)))
+        if short < rows.num_rows:
+            pieces.append(Piece(rows=slice(cut, rows.stop), index=len(beyond)))
+            beyond.append(replace(rows, start=cut, addresses=rows.addresses[short:]))
+    own = Keys(
+        pages=slots_T[:, None].int(),
+        page=1,
+        newest=positions_T[:, None].contiguous(),
+        most=1,
+        writes=torch.zeros_like(positions_T)[:, None],
+    )
+    by_torch = PagedAttend(pool, positions_T, slots_T, tuple(beyond))
+    return SpanAttend(pool, pdl, positions_T, own, tuple(pieces), by_torch)
+
+
+def _keys_of(rows: SequenceRows, short: int) -> Keys:
+    newest_1R, most = rows.addresses[None, :short], rows.last + 1 - (rows.num_rows - short)
+    slots_1L = rows.run.slots[None, :most].int()
+    return Keys(pages=slots_1L, page=1, newest=newest_1R.contiguous(), most=most, first=rows.first)
