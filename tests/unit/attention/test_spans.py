@@ -71,3 +71,16 @@ def test_rows_and_entries_are_those_of_torch(
     torch.testing.assert_close(ours.keys[:, PAGE:], theirs.keys[:, PAGE:], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(ours.values[:, PAGE:], theirs.values[:, PAGE:])
     assert not ours.arrivals.any(), "the counts are ready for the next kernel"
+
+
+def test_a_rows_bits_do_not_depend_on_how_its_context_is_cut_or_on_its_company() -> None:
+    rope = Rope(RopeConfig(), head_dim=WIDTH, max_position=64, trained_position=64).to(DEVICE)
+    qkv = torch.randn(16, (NUM_HEADS + 2 * NUM_KV_HEADS) * WIDTH, generator=torch.Generator().manual_seed(4)).to(DEVICE)
+    first, second = scattered(2)
+    whole, cut = pool(pdl=False), pool(pdl=False)
+    wanted = attend_spans(whole, [first], [(0, 12)])(Layer(), qkv[:12], rope)
+    found = [attend_spans(cut, [first], [(0, 7)])(Layer(), qkv[:7], rope)]
+    beside = torch.cat((qkv[12:], qkv[7:12]))
+    found.append(attend_spans(cut, [second, first], [(0, 4), (7, 12)])(Layer(), beside, rope)[4:])
+    assert torch.equal(torch.cat(found), wanted)
+    assert torch.equal(cut.keys[0, first.slots[:12]], whole.keys[0, first.slots[:12]])
