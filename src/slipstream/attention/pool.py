@@ -13,7 +13,7 @@ from torch import Tensor
 from slipstream.flow.span import PageSpan
 from slipstream.kernels.reference import KEY_BLOCK
 
-NUM_ARRIVALS = 1 << 17  # tiles of columns of one attention kernel
+NUM_ARRIVALS = 1 << 19  # tiles of columns of one attention kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

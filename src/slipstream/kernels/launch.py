@@ -11,6 +11,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # set before triton is 
 WARP_OPTIONS = ("num_warps", "num_stages", "launch_pdl")
 
 HOPPER_SHARED_BYTES = 227 << 10
+WARPGROUPS = (9, 10)  # major compute capabilities
 
 
 @lru_cache
@@ -19,6 +20,14 @@ def shared_bytes(device: torch.device) -> int:
     if device.type != "cuda":
         return HOPPER_SHARED_BYTES
     return torch.cuda.get_device_properties(device).shared_memory_per_block_optin
+
+
+@lru_cache
+def has_warpgroups(device: torch.device) -> bool:
+    """Whether matrix instructions are a warpgroup's, as on Hopper and data-centre Blackwell: then a tile lies in
+    registers alike whatever its rows, and what is computed from it in whatever layout has the same bits.
+    """
+    return device.type != "cuda" or torch.cuda.get_device_capability(device)[0] in WARPGROUPS
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:

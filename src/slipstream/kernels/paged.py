@@ -31,9 +31,10 @@ from slipstream.kernels.paged_tile import attend_part
 
 PART = 256  # keys of a part: fixed, because it decides in which order a row's sums are added
 FEW_PARTS = 8  # that one program adds for all its columns; more are added by a program for each head and row
-BLOCK_SIZE = 1 << 14  # elements of a block of keys: likewise
+BLOCK_BYTES = 1 << 15  # of keys, that a block holds, but no more of them than a part: likewise
 MOST_COLUMNS, FEW_COLUMNS = 32, 16  # of a tile; of a tree's with few parts; no bit depends on it
-FEW_STAGES, MANY_STAGES = 2, 1  # of loads: with many parts, programs of one multiprocessor hide each other's waits
+FEW_STAGES, MANY_STAGES = 2, 1  # of loads: with many parts, programs of one multiprocessor hide each other's waits,
+# and a part in one block has nothing to load ahead
 LEAST_WIDTH = 16  # of a matrix instruction
 
 
@@ -169,8 +170,8 @@ def paged_attention(
         0 if cos is None else cos.shape[0] - 1,
         GROUP=group, NUM_KV_HEADS=num_kv_heads, WIDTH=width,
         PAGE=keys.page, TREE=keys.paths is not None, TURN=cos is not None, HERE=here, PART_KEYS=PART,
-        BLOCK_L=block_of(block_k), BLOCK_M=block_m, BLOCK_K=block_k, STAGES=stages(parts, block_k, keys_LGK),
-        FEW=FEW_PARTS, PDL=pdl, num_warps=warps, launch_pdl=pdl,
+        BLOCK_L=block_of(block_k, keys_LGK.element_size()), BLOCK_M=block_m, BLOCK_K=block_k,
+        STAGES=stages(parts, block_k, keys_LGK), FEW=FEW_PARTS, PDL=pdl, num_warps=warps, launch_pdl=pdl,
     )  # fmt: skip
     if parts > 1 and not here:
         launch(
@@ -188,14 +189,15 @@ def most_columns(parts: int, *, tree: bool) -> int:
     return FEW_COLUMNS if tree and parts <= FEW_PARTS else MOST_COLUMNS
 
 
-def block_of(width: int) -> int:
+def block_of(width: int, item_bytes: int) -> int:
     """Keys of a block of heads of this width."""
-    return min(BLOCK_SIZE // width, PART)
+    return min(BLOCK_BYTES // (width * item_bytes), PART)
 
 
 def stages(parts: int, width: int, keys_LGK: Tensor) -> int:
     """How many blocks are loaded ahead, as far as they fit into shared memory; no bit depends on it."""
     beside = (16 << 10) + 128 * width  # what else a program keeps there, at most
-    num_bytes = FEW_STAGES * 2 * block_of(width) * width * keys_LGK.element_size() + beside
-    several = parts <= FEW_PARTS and block_of(width) < PART  # blocks of a part
+    block, item_bytes = block_of(width, keys_LGK.element_size()), keys_LGK.element_size()
+    num_bytes = FEW_STAGES * 2 * block * width * item_bytes + beside
+    several = parts <= FEW_PARTS and block < PART  # blocks of a part
     return FEW_STAGES if several and num_bytes <= shared_bytes(keys_LGK.device) else MANY_STAGES

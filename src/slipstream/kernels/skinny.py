@@ -19,13 +19,14 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from slipstream.kernels.launch import INTERPRETED, assert_rows, empty_like_rows, launch, shared_bytes
+from slipstream.kernels.launch import INTERPRETED, assert_rows, empty_like_rows, has_warpgroups, launch, shared_bytes
 from slipstream.kernels.order import after_previous
 from slipstream.kernels.plans import Plan, Tile, Workspace, asked_ahead, default_plan, tile_for
 from slipstream.kernels.skinny_tile import (
     accumulate,
     ask_ahead,
     collect,
+    residual_tile,
     row_scales,
     row_squares,
     store_gated,
@@ -39,7 +40,7 @@ def skinny_kernel(
     residual: "Any", ready_weight: "Any", ready_squares: "Any", ready_scaled: "Any", num_rows: "Any", eps: "Any",
     NUM_OUT: tl.constexpr, NUM_IN: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_D: tl.constexpr,
     SPLIT: tl.constexpr, NUM_SQUARES: tl.constexpr, GATED: tl.constexpr, TMA: tl.constexpr, HELD: tl.constexpr,
-    AHEAD: tl.constexpr, PDL: tl.constexpr,
+    AHEAD: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr,
 ) -> None:  # fmt: skip
     """One tile of outputs (or the same tile of gate and up) for one tile of rows, over one part of the inputs."""
     tile, split = tl.program_id(1) // SPLIT, tl.program_id(1) % SPLIT
@@ -53,9 +54,8 @@ def skinny_kernel(
     if ready_weight is not None:
         weight = tl.load(ready_weight + outs, outs < NUM_OUT, 0.0)
     after_previous(PDL)
-    if residual is not None:  # asked for here, it arrives while weights do
-        used = (outs < NUM_OUT)[:, None] & (rows < num_rows)[None, :]
-        before = tl.load(residual + rows[None, :] * NUM_OUT + outs[:, None], mask=used, other=0.0)
+    if EARLY and residual is not None:  # it arrives while weights do
+        before = residual_tile(residual, rows, outs, num_rows, NUM_OUT)
     if NUM_SQUARES > 0:
         eight = row_squares(squares, rows, num_rows, BLOCK_T, NUM_SQUARES)
     sums, ups = accumulate(
@@ -79,6 +79,8 @@ def skinny_kernel(
         if GATED:
             store_gated(sums, ups, out, rows, num_rows, tile * BLOCK_O, NUM_OUT, BLOCK_O)
         else:
+            if residual is not None and not EARLY:
+                before = residual_tile(residual, rows, outs, num_rows, NUM_OUT)
             store_rows(
                 sums, out, bias, before, weight, ready_squares, ready_scaled, rows, num_rows, tile,
                 NUM_OUT, BLOCK_O, residual is not None, ready_weight is not None,
@@ -143,8 +145,8 @@ def skinny_linear(
             rms.eps if rms else 0.0,
             NUM_OUT=num_out, NUM_IN=num_in, BLOCK_T=tile.rows, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
             SPLIT=plan.split, NUM_SQUARES=rms.squares.shape[1] if rms else 0, GATED=gated, TMA=plan.tma,
-            HELD=not INTERPRETED, AHEAD=asked_ahead(tile, num_in, num_bytes=w_OD.nbytes), PDL=pdl,
-            num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
+            HELD=not INTERPRETED, AHEAD=asked_ahead(tile, num_in, num_bytes=w_OD.nbytes),
+            EARLY=has_warpgroups(x_TD.device), PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
         )  # fmt: skip
     return out
 

@@ -150,6 +150,13 @@ def collect(
 
 
 @triton.jit
+def residual_tile(residual: "Any", rows: "Any", outs: "Any", num_rows: "Any", NUM_OUT: tl.constexpr) -> Any:
+    """What is added to a tile [O, T]. Where it is loaded decides in which layout a tile's squares are summed."""
+    used = (outs < NUM_OUT)[:, None] & (rows < num_rows)[None, :]
+    return tl.load(residual + rows[None, :] * NUM_OUT + outs[:, None], mask=used, other=0.0)
+
+
+@triton.jit
 def store_rows(
     sums: "Any",
     out: "Any",

@@ -83,6 +83,8 @@ class GraphedCycle:
     def drop(self) -> None:
         """Forget every capture; the next cycle of each shape captures anew."""
         self._discard()
+        if self.capture:
+            torch.cuda.synchronize()  # sync: the last replay has ended, before its memory goes
         self._captured.clear()
         self._memory = torch.cuda.graph_pool_handle() if self.capture else None
 

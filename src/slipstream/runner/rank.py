@@ -149,6 +149,10 @@ class Rank:
         self._worker, self._draft, self._target, self._world = None, None, None, None
         gc.collect()
 
+    def _drop_graphs(self) -> None:
+        if self._worker is not None:
+            self._worker.drop_graphs()
+
     def _load_target(self, order: LoadTarget) -> None:
         self.stamps.mark(Stage.MEET)
         self._world = self._open_world(order)
@@ -159,18 +163,19 @@ class Rank:
         self.stamps.mark(Stage.IDLE)
 
     def _place_draft(self, order: PlaceDraft) -> None:
-        assert self._target is not None, "LoadTarget comes first"
-        assert self._order is not None, "it left its order"
+        assert self._target is not None and self._order is not None, "LoadTarget comes first"
         self.stamps.mark(Stage.LOAD)
         with self._refusing("the draft", "place it on more ranks, or lower --memory-fraction"):
             self._draft = load_placed_draft(order, self._order, self._target, self.world)
         self._placed = order
         self._target.capture(() if self._draft is None else self._draft.model.config.captures)
+        self._drop_graphs()  # a cycle launched ahead may still write into their memory on the host
         self._worker = None  # its pools were made for the old draft; MakePools comes next, sized by what is free now
         self.stamps.mark(Stage.IDLE)
 
     def _make_pools(self, config: EngineConfig) -> None:
         assert self._target is not None, "LoadTarget comes first"
+        self._drop_graphs()
         self._worker = None  # the old pools go before the new ones come
         drafts = self._placed is not None and self._placed.wanted
         seat = seat_of(self._placed.placement if self._placed else LEADER_ALONE, self.world, drafts=drafts)
@@ -216,8 +221,7 @@ class Rank:
 
     def _set_delay(self, order: SetDelay) -> None:
         self.world.wire.delay_us = order.microseconds
-        if self._worker is not None:
-            self._worker.drop_graphs()
+        self._drop_graphs()
 
     @contextmanager
     def _refusing(self, what: str, remedy: str) -> Iterator[None]:

@@ -95,14 +95,15 @@ def test_head_sizes_and_groups(num_heads: int, num_kv_heads: int, width: int) ->
 def test_blocks_are_loaded_ahead_where_shared_memory_has_room_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     half, single = torch.zeros(1, dtype=torch.bfloat16), torch.zeros(1)
     assert [paged.stages(4, width, half) for width in (64, 128, 256)] == [1, 2, 2]  # the first is a part in one block
-    assert paged.stages(4, 128, single) == 1
+    assert [paged.stages(4, width, single) for width in (64, 128, 256)] == [2, 2, 2]
     assert paged.stages(FEW_PARTS + 1, 128, half) == 1
     monkeypatch.setattr(paged, "shared_bytes", lambda device: 99 << 10)  # of an L40S
     assert paged.stages(4, 128, half) == 1
 
 
-def test_a_block_of_keys_has_one_size_whatever_the_heads_width() -> None:
-    assert [paged.block_of(width) for width in (16, 64, 128, 256)] == [256, 256, 128, 64]
+def test_a_block_holds_32_kb_of_keys_but_no_more_than_a_part() -> None:
+    assert [paged.block_of(width, 2) for width in (16, 64, 128, 256)] == [PART, 256, 128, 64]
+    assert [paged.block_of(width, 4) for width in (64, 128, 256)] == [128, 64, 32]
 
 
 def test_trees_take_narrow_tiles_as_long_as_keys_are_few() -> None:
