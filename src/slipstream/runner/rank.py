@@ -163,7 +163,8 @@ class Rank:
         self.stamps.mark(Stage.IDLE)
 
     def _place_draft(self, order: PlaceDraft) -> None:
-        assert self._target is not None and self._order is not None, "LoadTarget comes first"
+        assert self._target is not None, "LoadTarget comes first"
+        assert self._order is not None, "it left its order"
         self.stamps.mark(Stage.LOAD)
         with self._refusing("the draft", "place it on more ranks, or lower --memory-fraction"):
             self._draft = load_placed_draft(order, self._order, self._target, self.world)
@@ -181,12 +182,7 @@ class Rank:
         seat = seat_of(self._placed.placement if self._placed else LEADER_ALONE, self.world, drafts=drafts)
         with self._refusing("the KV pools", "lower --memory-fraction, --kv-gib or --max-len"):
             self._worker = Worker(
-                config,
-                self._target,
-                self._draft,
-                seat=seat,
-                stamps=self.stamps,
-                open_grammars=lambda: self.grammars,
+                config, self._target, self._draft, seat=seat, stamps=self.stamps, open_grammars=lambda: self.grammars
             )
 
     def _start_grammar(self, order: StartGrammar) -> None:
