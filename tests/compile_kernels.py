@@ -7,6 +7,7 @@ driver takes the compiled code and runs nothing.
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -77,6 +78,12 @@ def whole(*values: int) -> Tensor:
     return torch.tensor(values)
 
 
+def without_warpgroups(call: Callable[..., object], *args: Any, **options: Any) -> object:
+    """As on a device whose matrix instructions are a warp's."""
+    with patch("slipstream.kernels.skinny.has_warpgroups", lambda device: False):
+        return call(*args, **options)
+
+
 def products() -> Iterator[Call]:
     """Fused and gated, whole and split, for tiles that read at speed and wide ones."""
     space = workspace(torch.device("cpu"), num_floats=1 << 18)
@@ -91,6 +98,10 @@ def products() -> Iterator[Call]:
         yield f"product, fused, {name}, {count} rows", lambda x=x, fused=fused: skinny_linear(x, w, **fused)
         gated = {"rms": rms, "gated": True, **settings}
         yield f"product, gated, {name}, {count} rows", lambda x=x, gated=gated: skinny_linear(x, w, **gated)
+    x, ready = rows(17), Ready(weight=weight, squares=torch.zeros(17, 9), scaled=rows(17))
+    for name in ("whole", "split"):
+        fused = {"residual": x, "ready": ready, "space": space, "plan": plans[name], "pdl": True}
+        yield f"product, residual late, {name}", lambda fused=fused: without_warpgroups(skinny_linear, x, w, **fused)
     yield "product with a bias", lambda: skinny_linear(rows(1), w, bias=weight, space=space, pdl=True)
 
 

@@ -79,10 +79,11 @@ def skinny_kernel(
         if GATED:
             store_gated(sums, ups, out, rows, num_rows, tile * BLOCK_O, NUM_OUT, BLOCK_O)
         else:
+            rest = before
             if residual is not None and not EARLY:
-                before = residual_tile(residual, rows, outs, num_rows, NUM_OUT)
+                rest = residual_tile(residual, rows, outs, num_rows, NUM_OUT)
             store_rows(
-                sums, out, bias, before, weight, ready_squares, ready_scaled, rows, num_rows, tile,
+                sums, out, bias, rest, weight, ready_squares, ready_scaled, rows, num_rows, tile,
                 NUM_OUT, BLOCK_O, residual is not None, ready_weight is not None,
             )  # fmt: skip
 

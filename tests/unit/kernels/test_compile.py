@@ -10,12 +10,19 @@ import pytest
 pytest.importorskip("triton")
 
 
+def run(module: str, cache: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    environment["TRITON_CACHE_DIR"] = str(cache)
+    done = subprocess.run([sys.executable, "-m", module], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.mark.timeout(300)
 def test_every_kernel_compiles_for_a_gpu_that_is_not_here(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["TRITON_CACHE_DIR"] = str(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.compile_kernels"], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert "compiled for compute capability 9.0" in done.stdout
+    assert "compiled for compute capability 9.0" in run("tests.compile_kernels", tmp_path)
+
+
+@pytest.mark.timeout(300)
+def test_squares_are_summed_in_one_layout_whatever_the_number_of_rows(tmp_path: Path) -> None:
+    assert "compute capability 8.0" in run("tests.reduction_layouts", tmp_path)

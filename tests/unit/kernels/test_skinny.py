@@ -9,6 +9,7 @@ from torch import Tensor
 
 pytest.importorskip("triton")
 
+from slipstream.kernels import skinny
 from slipstream.kernels.launch import HOPPER_SHARED_BYTES
 from slipstream.kernels.norms import add_norm, add_squares, pair_norms
 from slipstream.kernels.plans import Plan, Workspace, asked_ahead, default_plan, tile_for, workspace
@@ -48,7 +49,11 @@ def test_a_product_equals_its_twin_and_writes_every_output(plan: Plan, num_rows:
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
-def test_norm_residual_and_sums_of_squares_are_fused(plan: Plan, space: Workspace) -> None:
+@pytest.mark.parametrize("early", [True, False], ids=["residual early", "residual late"])
+def test_norm_residual_and_sums_of_squares_are_fused(
+    early: bool, plan: Plan, space: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(skinny, "has_warpgroups", lambda device: early)
     x, w, weight, residual = random(5, 192), random(100, 192), random(192), random(5, 100)
     _, sums, scaled = add_squares(x, weight)
     after, poison = random(100), float("nan")

@@ -1,0 +1,57 @@
+"""In which layout a product sums a tile's squares, for every tile of rows: `python -m tests.reduction_layouts`.
+
+A reduction adds in the order of its layout, which the compiler chooses; a row's bits hang on its being one layout.
+"""
+
+import re
+import sys
+from typing import Any
+
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource, compile
+
+from slipstream.kernels.launch import WARPGROUPS
+from slipstream.kernels.skinny import skinny_kernel
+
+ROWS = (16, 32, 64, 128)
+CAPABILITIES = (80, 89, 90)
+POINTERS = {"partials": "*fp32", "counts": "*i32", "ready_squares": "*fp32", "num_rows": "i32", "eps": "fp32"}
+MISSING = ("w_tiles", "bias", "squares")
+
+
+def constants(capability: int, block_rows: int) -> dict[str, Any]:
+    """Of SmolLM2-135M's output projection."""
+    early, pdl = capability // 10 in WARPGROUPS, capability >= 90
+    given = {"NUM_OUT": 576, "NUM_IN": 576, "BLOCK_T": block_rows, "BLOCK_O": 64, "BLOCK_D": 64, "SPLIT": 1}
+    given |= {"NUM_SQUARES": 0, "GATED": False, "TMA": False, "HELD": True, "AHEAD": 0, "EARLY": early, "PDL": pdl}
+    return given | dict.fromkeys(MISSING)
+
+
+def layout(capability: int, block_rows: int) -> tuple[str, str]:
+    """Its kind, and how warps share a tile."""
+    names, given = skinny_kernel.arg_names, constants(capability, block_rows)
+    signature = {name: "constexpr" if name in given else POINTERS.get(name, "*bf16") for name in names}
+    aligned = {(at,): [["tt.divisibility", 16]] for at, name in enumerate(names) if signature[name].startswith("*")}
+    source = ASTSource(
+        skinny_kernel, signature, {(names.index(name),): value for name, value in given.items()}, aligned
+    )
+    made = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 4, "num_stages": 2})
+    text = made.asm["ttgir"]
+    name = re.findall(r"\}\) : \(tensor<\d+x\d+xf32, (#\w+)>\) -> tensor", text)[-1]
+    told = re.search(rf"^{name} = #ttg\.(\w+)<.*warpsPerCTA = (\[.*?\])", text, re.MULTILINE)
+    assert told is not None, "the text names each layout once"
+    return told[1], told[2]
+
+
+def main() -> int:
+    """Say each, and fail where they differ by the number of rows."""
+    differing = 0
+    for capability in CAPABILITIES:
+        found = {rows: layout(capability, rows) for rows in ROWS}
+        differing += len(set(found.values())) > 1
+        print(f"compute capability {capability / 10}: {found}")
+    return min(differing, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
