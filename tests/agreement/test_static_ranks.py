@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from torch import Tensor
 
 from slipstream.config.placement import Placement, placements
 from slipstream.config.sampling import SamplingParams
@@ -49,7 +50,7 @@ def test_tokens_equal_plain_decoding(ranks: LoopbackRanks, placement: Placement)
 def test_segments_hold_device_work_only(
     ranks: LoopbackRanks, placement: Placement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(self: Segment, body: Callable[[], None]) -> None:
+    def run(self: Segment, body: Callable[[], None], *, moves: Tensor | None = None) -> None:
         with Watch():
             body()
 
