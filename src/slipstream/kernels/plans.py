@@ -8,6 +8,7 @@ Shape letters: O outputs, D inputs.
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -45,6 +46,7 @@ class Tile:
     plan: Plan
 
 
+@lru_cache(maxsize=4096)
 def tile_for(
     plan: Plan, num_rows: int, num_in: int, *, shared: int, gated: bool = False, keep_outs: bool = False
 ) -> Tile:
