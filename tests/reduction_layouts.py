@@ -27,8 +27,8 @@ def constants(capability: int, block_rows: int) -> dict[str, Any]:
     return given | dict.fromkeys(MISSING)
 
 
-def layout(capability: int, block_rows: int) -> tuple[str, str]:
-    """Its kind, and how warps share a tile."""
+def layout(capability: int, block_rows: int) -> str:
+    """All of it but how many rows an instruction takes, which are no part of a sum."""
     names, given = skinny_kernel.arg_names, constants(capability, block_rows)
     signature = {name: "constexpr" if name in given else POINTERS.get(name, "*bf16") for name in names}
     aligned = {(at,): [["tt.divisibility", 16]] for at, name in enumerate(names) if signature[name].startswith("*")}
@@ -38,9 +38,9 @@ def layout(capability: int, block_rows: int) -> tuple[str, str]:
     made = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 4, "num_stages": 2})
     text = made.asm["ttgir"]
     name = re.findall(r"\}\) : \(tensor<\d+x\d+xf32, (#\w+)>\) -> tensor", text)[-1]
-    told = re.search(rf"^{name} = #ttg\.(\w+)<.*warpsPerCTA = (\[.*?\])", text, re.MULTILINE)
+    told = re.search(rf"^{name} = #ttg\.(.*)$", text, re.MULTILINE)
     assert told is not None, "the text names each layout once"
-    return told[1], told[2]
+    return re.sub(r", instrShape = \[.*?\]", "", told[1])
 
 
 def main() -> int:

@@ -1,8 +1,8 @@
 """Causal rows of several requests where kernels attend: contexts of prompts, and what waits for a draft.
 
 Rows that stand at a position below SHORT take our kernels, which launch twice a layer and give a row the bits that
-decoding gives it; rows beyond take torch's attention, whose arithmetic is faster. Where a row stands decides, never
-what comes with it, so its bits do not depend on how a context is cut.
+decoding gives it, however the context is cut and whatever comes with it; rows beyond take torch's attention, whose
+arithmetic is faster.
 
 Shape letters: T packed rows, R rows of one request, H heads, K head width, L entries of a request.
 """

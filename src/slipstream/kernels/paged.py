@@ -32,7 +32,7 @@ from slipstream.kernels.paged_tile import attend_part
 PART = 256  # keys of a part: fixed, because it decides in which order a row's sums are added
 FEW_PARTS = 8  # that one program adds for all its columns; more are added by a program for each head and row
 BLOCK_BYTES = 1 << 15  # of keys, that a block holds, but no more of them than a part: likewise
-MOST_COLUMNS, FEW_COLUMNS = 32, 16  # of a tile; of a tree's with few parts; no bit depends on it
+MOST_COLUMNS, FEW_COLUMNS = 32, 16  # of a tile; of a tree's with few parts; no bit of bf16 depends on it
 FEW_STAGES, MANY_STAGES = 2, 1  # of loads: with many parts, programs of one multiprocessor hide each other's waits,
 # and a part in one block has nothing to load ahead
 LEAST_WIDTH = 16  # of a matrix instruction

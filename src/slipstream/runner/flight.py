@@ -3,7 +3,9 @@
 A cycle's outcome lands in pinned memory, so the next cycle may run before it is read.
 """
 
+import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +14,8 @@ from torch import Tensor
 from slipstream.flow.batch import Batch
 from slipstream.runner.inputs import Resident
 from slipstream.runner.statics import CycleShape, Statics
+
+POLL_S = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,13 @@ class Flight:
         if self.landed is not None:
             self.landed.synchronize()  # sync: the host trims the runs and schedules the cycle after the next
         return self.place.tolist()  # sync: none, it lies on the host
+
+    def wait(self, most_s: float) -> None:
+        """Wait until it has landed, but no longer than so many seconds: a rank that it waits for may be dead."""
+        latest = time.monotonic() + most_s
+        with suppress(RuntimeError):  # a device that failed writes nothing any more
+            while self.landed is not None and not self.landed.query() and time.monotonic() < latest:
+                time.sleep(POLL_S)
 
     def serves(self, batch: Batch, residents: Sequence[Resident]) -> bool:
         """Whether this cycle, launched ahead, is what a batch asks for: no newcomer, and no deeper or other draft."""

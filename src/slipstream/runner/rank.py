@@ -146,6 +146,8 @@ class Rank:
 
     def close(self) -> None:
         """Let go of models, pools and graphs: NCCL's groups cannot end while a graph that uses them lives."""
+        if self._worker is not None:
+            self._worker.close()
         self._worker, self._draft, self._target, self._world = None, None, None, None
         gc.collect()
 

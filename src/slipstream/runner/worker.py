@@ -33,6 +33,7 @@ from slipstream.runner.masking import MaskMaker
 from slipstream.runner.waiting import shorten
 from slipstream.text.grammar import Grammars
 
+CLOSE_S = 1.0  # that a cycle may take to end
 KERNELS_FROM = (8, 0)  # compute capability
 
 
@@ -142,6 +143,11 @@ class Worker:
         runs = self._run_cycle(batch, residents)
         self.stamps.mark(Stage.IDLE)
         return runs
+
+    def close(self) -> None:
+        """Let a cycle that was launched ahead end: it writes into the host's memory, which others get now."""
+        if self.graphed is not None and self.graphed.ahead is not None:
+            self.graphed.ahead.wait(CLOSE_S)
 
     def drop_graphs(self) -> None:
         """Have the next cycles captured anew: a graph keeps the delay that the wire had."""

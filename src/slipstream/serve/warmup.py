@@ -1,7 +1,7 @@
 """Answer a few made-up requests before anyone waits: kernels load, cycles are captured, and R is known.
 
-Each batch size that a cycle is captured for is run plainly and with the full shape, greedily and drawn; on a CPU, where
-nothing is captured, one greedy request alone.
+Each batch size that a cycle is captured for is run plainly and with the full shape, greedily and drawn, and prompts of
+each size that kernels are cut for; on a CPU, where nothing is captured or compiled, one greedy request alone.
 """
 
 from slipstream.cache.table import CacheStatistics
@@ -18,6 +18,7 @@ from slipstream.serve.pending import NoText
 from slipstream.serve.wire import EngineWire
 
 NUM_CYCLES = 6
+PROMPTS = (20, 40, 80)  # tokens: of a tile of 32 and of 64 rows, and of a wide one; cycles of few rows come anyway
 FIRST_ID = -1  # made-up requests count down, so that no user's has the same
 
 
@@ -29,6 +30,10 @@ def warm_up(llm: LLM, wire: EngineWire) -> None:
     if on_cuda and config.graph_sizes != ():
         captured = capture_sizes(config.graph_sizes, config.max_batch)
         sizes = sorted({*(min(size, config.max_batch) for size in captured), config.max_batch})
+    prompts = [each for each in PROMPTS if on_cuda and each < config.max_len]
+    for index, num_prompt in enumerate(prompts):
+        wire.send(Loading(stage=f"warming up: a prompt of {num_prompt} tokens ({index + 1} of {len(prompts)})"))
+        run(engine, 1, PLAIN.steps, temperatures[0], prompt=(2 + index,) * num_prompt)  # none begins as another does
     for done, size in enumerate(sizes):
         wire.send(Loading(stage=f"warming up: batch {size} ({done + 1} of {len(sizes)})"))
         for steps in dict.fromkeys((PLAIN.steps, engine.speculation.steps)):
@@ -37,12 +42,12 @@ def warm_up(llm: LLM, wire: EngineWire) -> None:
     forget(engine)
 
 
-def run(engine: Engine, size: int, steps: int, temperature: float) -> None:
-    """Answer so many requests together for a few cycles."""
-    most = engine.config.max_len - 1
+def run(engine: Engine, size: int, steps: int, temperature: float, *, prompt: tuple[int, ...] = ()) -> None:
+    """Answer so many requests together for a few cycles; prompts of one token each, if none is given."""
+    most = engine.config.max_len - max(len(prompt), 1)
     params = SamplingParams(max_tokens=min(NUM_CYCLES * (steps + 1) + 1, most), temperature=temperature)
     for place in range(size):
-        request = Request(id=FIRST_ID - place, prompt=(place % 2,), params=params, seed=0, steps=steps)
+        request = Request(id=FIRST_ID - place, prompt=prompt or (place % 2,), params=params, seed=0, steps=steps)
         engine.add(request, Ending(stop_ids=(), matcher=NoText()))
     while engine.busy:
         engine.step()
