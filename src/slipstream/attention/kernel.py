@@ -37,13 +37,20 @@ class KernelAttend:
         if layer.query_norm is None or layer.key_norm is None:
             out = paged_attention(qkv_TC, *pool, keys, tables_PF=rope.tables, arrivals=arrivals, pdl=self.pdl)
             return out.view(qkv_TC.shape[0], -1)
-        norms, eps = (layer.query_norm.weight, layer.key_norm.weight), layer.query_norm.eps
-        queries = rotate_and_store(
-            qkv_TC, keys, rope.tables, pool, num_heads=layer.num_heads, norms_K=norms, eps=eps, pdl=self.pdl
-        )
+        queries = turned(self.pool, keys, layer, qkv_TC, rope, pdl=self.pdl)
         return paged_attention(queries, *pool, keys, arrivals=arrivals, pdl=self.pdl).view(qkv_TC.shape[0], -1)
 
     def _keys(self, window: int | None) -> Keys:
         if window not in self._windows:
             self._windows[window] = self.keys if window is None else replace(self.keys, window=window)
         return self._windows[window]
+
+
+def turned(pool: KVPool, keys: Keys, layer: AttentionShape, qkv_TC: Tensor, rope: RopeTable, *, pdl: bool) -> Tensor:
+    """Queries [T, H, K] of a merged projection, normed where the layer says so and turned; entries are stored."""
+    entries, norms, eps = (pool.keys[layer.index], pool.values[layer.index]), None, 0.0
+    if layer.query_norm is not None and layer.key_norm is not None:
+        norms, eps = (layer.query_norm.weight, layer.key_norm.weight), layer.query_norm.eps
+    return rotate_and_store(
+        qkv_TC, keys, rope.tables, entries, num_heads=layer.num_heads, norms_K=norms, eps=eps, pdl=pdl
+    )

@@ -8,18 +8,18 @@ Shape letters: T packed rows, R rows of one request, H heads, K head width, L en
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from slipstream.attention.interface import AttentionShape, RopeTable
+from slipstream.attention.kernel import turned
 from slipstream.attention.paged import PagedAttend
 from slipstream.attention.pool import KVPool
 from slipstream.attention.sequence import SequenceRows
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.paged import paged_attention
-from slipstream.kernels.qkv import rotate_and_store
 
 SHORT = 1024  # positions: below, a prompt waits for the host's launches, above for arithmetic
 
@@ -43,34 +43,20 @@ class SpanAttend:
     own: Keys  # where each row's entry goes
     pieces: tuple[Piece, ...]
     beyond: PagedAttend  # the rows from SHORT on
-    _windows: dict[int | None, tuple[Piece, ...]] = field(default_factory=dict)
 
     def __call__(self, layer: AttentionShape, qkv_TC: Tensor, rope: RopeTable) -> Tensor:
         """Store the rows' entries, then attend: [T, H * K]."""
-        pool, norms, eps = (self.pool.keys[layer.index], self.pool.values[layer.index]), None, 0.0
-        if layer.query_norm is not None and layer.key_norm is not None:
-            norms, eps = (layer.query_norm.weight, layer.key_norm.weight), layer.query_norm.eps
-        q_THK = rotate_and_store(
-            qkv_TC, self.own, rope.tables, pool, num_heads=layer.num_heads, norms_K=norms, eps=eps, pdl=self.pdl
-        )
-        outputs = [self._attend(layer, piece, q_THK[piece.rows]) for piece in self._windowed(layer.window)]
+        q_THK = turned(self.pool, self.own, layer, qkv_TC, rope, pdl=self.pdl)
+        outputs = [self._attend(layer, piece, q_THK[piece.rows]) for piece in self.pieces]
         out_THK = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
         return out_THK.reshape(qkv_TC.shape[0], -1)
 
     def _attend(self, layer: AttentionShape, piece: Piece, q_RHK: Tensor) -> Tensor:
         if piece.keys is None:
             return self.beyond.attend_rows(layer, piece.index, q_RHK)
-        keys, values = self.pool.keys[layer.index], self.pool.values[layer.index]
-        return paged_attention(q_RHK, keys, values, piece.keys, arrivals=self.pool.arrivals, pdl=self.pdl)
-
-    def _windowed(self, window: int | None) -> tuple[Piece, ...]:
-        """The pieces as a layer's window leaves them; made once for all layers."""
-        if window not in self._windows:
-            self._windows[window] = tuple(
-                piece if piece.keys is None else replace(piece, keys=replace(piece.keys, window=window))
-                for piece in self.pieces
-            )
-        return self._windows[window]
+        keys = piece.keys if layer.window is None else replace(piece.keys, window=layer.window)
+        entries = (self.pool.keys[layer.index], self.pool.values[layer.index])
+        return paged_attention(q_RHK, *entries, keys, arrivals=self.pool.arrivals, pdl=self.pdl)
 
 
 def span_attend(
@@ -90,7 +76,7 @@ def span_attend(
     own = Keys(
         pages=slots_T[:, None].int(),
         page=1,
-        newest=positions_T[:, None].contiguous(),
+        newest=positions_T[:, None],
         most=1,
         writes=torch.zeros_like(positions_T)[:, None],
     )
@@ -101,4 +87,4 @@ def span_attend(
 def _keys_of(rows: SequenceRows, short: int) -> Keys:
     newest_1R, most = rows.addresses[None, :short], rows.last + 1 - (rows.num_rows - short)
     slots_1L = rows.run.slots[None, :most].int()
-    return Keys(pages=slots_1L, page=1, newest=newest_1R.contiguous(), most=most, first=rows.first)
+    return Keys(pages=slots_1L, page=1, newest=newest_1R, most=most, first=rows.first)
