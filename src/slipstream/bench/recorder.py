@@ -55,6 +55,12 @@ class _Tape:
     points: list[_Point] = field(default_factory=list)
     calls: list[_Call] = field(default_factory=list)
 
+    def events(self) -> list[torch.cuda.Event]:
+        """All that is no reading of the host's clock."""
+        moments = [each.when for each in self.points]
+        moments += [moment for each in self.calls for moment in (each.began, each.ended)]
+        return [each for each in moments if isinstance(each, torch.cuda.Event)]
+
 
 class Recorder:
     """Marks of one cycle after the other; `left` gives a cycle's times when the engine's step has returned."""
@@ -69,6 +75,7 @@ class Recorder:
         self._watched: list[tuple[Decoder | Eagle3Draft, Products]] = []
         self._engine_s = self._entered_s = time.perf_counter()
         self._end: Moment | None = None
+        self._spare: list[torch.cuda.Event] = []  # of former cycles, to be recorded again
 
     # ------------------------------------------------------------------ what the rank tells
 
@@ -87,12 +94,14 @@ class Recorder:
     def collective_begins(self) -> None:
         """One is about to be queued."""
         if self._active:
-            self._began_calls.append(self._now())
+            self._began_calls.append(self._now(self._capturing()))
 
     def collective_ends(self, *, role: str, op: str, name: str, num_bytes: int) -> None:
         """It has been queued."""
         if self._active and self._began_calls:
-            self._tape().calls.append(_Call(role, op, name, num_bytes, self._began_calls.pop(), self._now()))
+            capturing = self._capturing()
+            call = _Call(role, op, name, num_bytes, self._began_calls.pop(), self._now(capturing))
+            self._tape(capturing).calls.append(call)
 
     # ------------------------------------------------------------------ what the engine's side tells
 
@@ -127,6 +136,7 @@ class Recorder:
 
     def begin(self) -> None:
         """The engine hands a cycle to the rank."""
+        self._spare += self._live.events()
         self._live, self._capture, self._active, self._num_steps = _Tape(), _Tape(), True, 0
         self._entered_s = time.perf_counter()
         self._point(HOST)
@@ -136,7 +146,7 @@ class Recorder:
 
     def end(self) -> None:
         """The rank is done with it."""
-        self._end, self._active = self._now(), False
+        self._end, self._active = self._now(capturing=False), False
         if isinstance(self._end, torch.cuda.Event):
             self._end.synchronize()  # sync: the device has nothing left to do but this event
 
@@ -166,18 +176,22 @@ class Recorder:
 
     def _point(self, label: str, *, is_mark: bool = False) -> None:
         if self._active:
-            self._tape().points.append(_Point(label, self._now(), is_mark))
+            capturing = self._capturing()
+            self._tape(capturing).points.append(_Point(label, self._now(capturing), is_mark))
 
-    def _tape(self) -> _Tape:
-        return self._capture if self._capturing() else self._live
+    def _tape(self, capturing: bool) -> _Tape:
+        return self._capture if capturing else self._live
 
     def _capturing(self) -> bool:
         return self._on_gpu and torch.cuda.is_current_stream_capturing()
 
-    def _now(self) -> Moment:
+    def _now(self, capturing: bool) -> Moment:
         if not self._on_gpu:
             return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True, external=self._capturing())
+        if capturing or not self._spare:
+            event = torch.cuda.Event(enable_timing=True, external=capturing)
+        else:
+            event = self._spare.pop()
         event.record()
         return event
 
