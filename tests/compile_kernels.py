@@ -90,7 +90,7 @@ def products() -> Iterator[Call]:
     w, weight = rows(WIDTH), rows(1)[0]
     plans = {"whole": Plan(block_out=64, block_in=64), "tma": Plan(block_out=64, block_in=64, tma=True)}
     plans["split"] = Plan(block_out=64, block_in=64, split=3)
-    for name, count in (("whole", 1), ("whole", 200), ("tma", 64), ("split", 17)):
+    for name, count in (("whole", 1), ("whole", 200), ("tma", 2), ("tma", 64), ("split", 17)):
         settings, x = {"space": space, "plan": plans[name], "pdl": True}, rows(count)
         rms = Rms(squares=torch.zeros(count, 9), eps=1e-5)
         ready = Ready(weight=weight, squares=torch.zeros(count, 9), scaled=rows(count))

@@ -11,6 +11,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 from slipstream.kernels.launch import WARPGROUPS
+from slipstream.kernels.plans import FEW_ROWS
 from slipstream.kernels.skinny import skinny_kernel
 
 ROWS = (16, 32, 64, 128)
@@ -23,7 +24,8 @@ def constants(capability: int, block_rows: int) -> dict[str, Any]:
     """Of SmolLM2-135M's output projection."""
     early, pdl = capability // 10 in WARPGROUPS, capability >= 90
     given = {"NUM_OUT": 576, "NUM_IN": 576, "BLOCK_T": block_rows, "BLOCK_O": 64, "BLOCK_D": 64, "SPLIT": 1}
-    given |= {"NUM_SQUARES": 0, "GATED": False, "TMA": False, "HELD": True, "AHEAD": 0, "EARLY": early, "PDL": pdl}
+    given |= {"NUM_SQUARES": 0, "GATED": False, "TMA": False, "AHEAD": 0, "EARLY": early, "PDL": pdl}
+    given["KEPT"] = 512 if early and block_rows <= FEW_ROWS else 0
     return given | dict.fromkeys(MISSING)
 
 

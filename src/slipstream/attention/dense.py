@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slipstream.attention.interface import AttentionShape, RopeTable, heads
+from slipstream.attention.interface import Attend, AttentionShape, RopeTable, heads
 
 
-class DenseAttend:
+class DenseAttend(Attend):
     """Causal attention over B sequences of T tokens, packed as B * T rows; padding may stand at the right."""
 
     def __init__(self, num_sequences: int, num_tokens: int, *, device: torch.device) -> None:
@@ -70,7 +70,7 @@ class DensePrefill(DenseAttend):
         return super().__call__(layer, qkv_TC, rope)
 
 
-class DenseStep:
+class DenseStep(Attend):
     """One new token for every cached sequence, at its own position; keys are read up to `length`."""
 
     def __init__(self, cache: DenseCache, positions_B: Tensor, *, length: int) -> None:

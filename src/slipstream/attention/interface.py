@@ -64,6 +64,11 @@ class RopeTable(Protocol):
 class Attend(Protocol):
     """Everything between the merged projection and the output projection: q/k norm, RoPE, KV store, attention."""
 
+    @property
+    def is_long(self) -> bool:
+        """Whether it reads so many keys that the product behind it had better not read weights meanwhile."""
+        return False
+
     def __call__(self, layer: AttentionShape, qkv_TC: Tensor, rope: RopeTable) -> Tensor:
         """Return [T, H * K]."""
         ...

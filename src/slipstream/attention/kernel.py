@@ -9,21 +9,26 @@ from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
-from slipstream.attention.interface import AttentionShape, RopeTable
+from slipstream.attention.interface import Attend, AttentionShape, RopeTable
 from slipstream.attention.pool import KVPool
 from slipstream.kernels.keys import Keys
-from slipstream.kernels.paged import paged_attention
+from slipstream.kernels.paged import FEW_PARTS, num_parts, paged_attention
 from slipstream.kernels.qkv import rotate_and_store
 
 
 @dataclass(slots=True)
-class KernelAttend:
+class KernelAttend(Attend):
     """Attend over a pool for one forward; which rows see what stands in `keys`."""
 
     pool: KVPool
     keys: Keys
     pdl: bool
     _windows: dict[int | None, Keys] = field(default_factory=dict)
+
+    @property
+    def is_long(self) -> bool:
+        """Its parts are added by another kernel."""
+        return num_parts(self.keys) > FEW_PARTS
 
     @property
     def positions_T(self) -> Tensor:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from slipstream.attention.interface import AttentionShape, RopeTable, heads
+from slipstream.attention.interface import Attend, AttentionShape, RopeTable, heads
 from slipstream.attention.packed import PackedRows
 from slipstream.attention.pool import KVPool
 from slipstream.attention.sequence import SequenceRows, key_mask, tail_slots
@@ -23,7 +23,7 @@ PACKED_ROWS = 16  # of one request; with more, the products are most of the work
 
 
 @dataclass(slots=True)
-class PagedAttend:
+class PagedAttend(Attend):
     """Attend over a pool for one forward; masks are made once and shared by the layers."""
 
     pool: KVPool

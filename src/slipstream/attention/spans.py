@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from slipstream.attention.interface import AttentionShape, RopeTable
+from slipstream.attention.interface import Attend, AttentionShape, RopeTable
 from slipstream.attention.kernel import turned
 from slipstream.attention.paged import PagedAttend
 from slipstream.attention.pool import KVPool
@@ -34,7 +34,7 @@ class Piece:
 
 
 @dataclass(slots=True)
-class SpanAttend:
+class SpanAttend(Attend):
     """Attend over a pool for one forward; entries of all rows are stored first, by one kernel."""
 
     pool: KVPool

@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from slipstream.attention.interface import AttentionShape, RopeTable, RowsAttend, heads
+from slipstream.attention.interface import Attend, AttentionShape, RopeTable, RowsAttend, heads
 from slipstream.attention.pool import KVPool
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.reference import attend_gathered
@@ -22,7 +22,7 @@ SCRATCH_SLOT = 0  # of that page
 
 
 @dataclass
-class StaticAttend:
+class StaticAttend(Attend):
     """Attend over a pool for one forward."""
 
     pool: KVPool

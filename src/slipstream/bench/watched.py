@@ -41,9 +41,9 @@ class WatchedProducts:
         """Not watched."""
         return self.inner.gated(norm, linear, stream)
 
-    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm) -> Stream:
+    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm, *, keep: bool = True) -> Stream:
         """Not watched."""
-        return self.inner.added(stream, linear, x_TI, follows)
+        return self.inner.added(stream, linear, x_TI, follows, keep=keep)
 
     def norm(self, norm: RMSNorm, stream: Stream) -> Tensor:
         """Not watched."""

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from slipstream.attention.interface import AttentionShape, RopeTable, heads
+from slipstream.attention.interface import Attend, AttentionShape, RopeTable, heads
 from slipstream.draft.eagle3 import Eagle3Draft
 from slipstream.train.unroll import autocast, shifted
 
@@ -37,7 +37,7 @@ def unroll_slots(
             hidden_SD = out.next_TD
 
 
-class SlotAttend:
+class SlotAttend(Attend):
     """The Attend of one batch: all rows at step 0, then the slots alone, each with true keys and its own drafts."""
 
     def __init__(self, num_sequences: int, num_tokens: int, *, slots_BA: Tensor) -> None:

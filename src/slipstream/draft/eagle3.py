@@ -64,7 +64,7 @@ class FirstLayer(nn.Module):
         both, normed_TD = by.pair((self.embed_norm, self.hidden_norm), embed, hidden_TD)
         mixed_TC = attend(attention, by.product(attention.qkv, both), rope)
         residual = Stream(normed_TD if self.norm_before_residual else hidden_TD)
-        stream = by.added(residual, attention.output, mixed_TC, self.mlp_norm)
+        stream = by.added(residual, attention.output, mixed_TC, self.mlp_norm, keep=not attend.is_long)
         return by.added(stream, mlp.down, by.gated(self.mlp_norm, mlp.gate_up, stream), follows)
 
 

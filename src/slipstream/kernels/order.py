@@ -5,10 +5,16 @@ things are read before: weights, which nobody writes, and what stood before the 
 kernel that waits first and lets the next one start only then (`before_next`), so what was written before it is there.
 """
 
-# pyright: reportAttributeAccessIssue=false
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+
+from typing import Any
 
 import triton
 import triton.language as tl
+
+from slipstream.kernels.launch import INTERPRETED
+
+COMPILED = tl.constexpr(not INTERPRETED)  # the interpreter has no instructions of its own
 
 
 @triton.jit
@@ -25,3 +31,12 @@ def before_next(PDL: tl.constexpr) -> None:
     if PDL:
         tl.extra.cuda.gdc_wait()
         tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def held(tile: "Any") -> Any:
+    """The same tile, to the compiler another one: what follows does not decide how, or where, it lay before."""
+    if not COMPILED:
+        return tile
+    pack: tl.constexpr = 32 // tile.dtype.primitive_bitwidth
+    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tile], tile.dtype, is_pure=False, pack=pack)

@@ -151,7 +151,7 @@ def paged_attention(
     (num_sequences, num_rows), (num_kv_heads, width) = keys.newest.shape, keys_LGK.shape[1:]
     num_heads = q_THK.shape[1] // width - 2 * num_kv_heads if tables_PF else q_THK.shape[1]
     assert_rows(q_THK, keys_LGK, values_LGK, keys.pages, keys.newest, keys.committed, keys.paths, keys.writes)
-    group, parts = num_heads // num_kv_heads, max(-(-keys.most // PART), 1)
+    group, parts = num_heads // num_kv_heads, num_parts(keys)
     block_m = min(power_of_two(num_rows * group, least=16), most_columns(parts, tree=keys.paths is not None))
     tiles, block_k = -(-num_rows * group // block_m), power_of_two(width, least=LEAST_WIDTH)
     grid = (num_sequences * num_kv_heads, parts, tiles)
@@ -180,6 +180,11 @@ def paged_attention(
             num_warps=4, launch_pdl=pdl,
         )  # fmt: skip
     return out
+
+
+def num_parts(keys: Keys) -> int:
+    """How many parts the longest of its sequences may have."""
+    return max(-(-keys.most // PART), 1)
 
 
 def most_columns(parts: int, *, tree: bool) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-MANY = tl.constexpr(64)  # parts that are added at a time
+MANY = tl.constexpr(128)  # parts that are added at a time
 
 
 @triton.jit

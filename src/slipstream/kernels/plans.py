@@ -19,6 +19,8 @@ SHARED_BYTES = 220 << 10  # that programs of one multiprocessor may take togethe
 WIDE_ROWS, WIDE_OUT, WIDE_IN, WIDE_WARPS, WIDE_STAGES = 128, 128, 64, 8, 4  # of tiles whose time is arithmetic
 SMALL_BYTES = 8 << 20  # of a weight that is asked for as a whole
 FEW_AHEAD = 128  # inputs of a larger one: 512 and more come at the cost of what the kernel in front still reads
+WARP = 32  # threads
+FEW_ROWS, KEPT_A_THREAD = 16, 256  # rows of a tile that keeps weights in registers, and how many each thread keeps
 WORKSPACE_FLOATS = 1 << 23
 MOST_TILES = 1 << 14
 
@@ -80,6 +82,22 @@ def asked_ahead(tile: Tile, num_in: int, *, num_bytes: int) -> int:
         return 0
     part = num_in // plan.split
     return part if num_bytes <= SMALL_BYTES else min(part, FEW_AHEAD)
+
+
+def kept_inputs(tile: Tile, num_in: int, *, item_bytes: int, gated: bool) -> int:
+    """How many of its last inputs' weights a program loads into registers before it may begin: a power of two.
+
+    Few rows leave the registers, and so large a program shares its multiprocessor with one other: the next kernel's
+    programs come when these end, and load while the last of them are added up. Gated products have two tiles of sums
+    and were slower so.
+    """
+    plan = tile.plan
+    part = num_in // plan.split
+    if tile.rows > FEW_ROWS or gated or item_bytes != 2 or num_in % (plan.block_in * plan.split) != 0:
+        return 0
+    most = min(part, KEPT_A_THREAD * plan.warps * WARP // plan.block_out)
+    kept = 1 << (most.bit_length() - 1)
+    return kept if kept % plan.block_in == 0 else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,13 +19,15 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from slipstream.kernels.launch import INTERPRETED, assert_rows, empty_like_rows, has_warpgroups, launch, shared_bytes
+from slipstream.kernels.launch import assert_rows, empty_like_rows, has_warpgroups, launch, shared_bytes
 from slipstream.kernels.order import after_previous
-from slipstream.kernels.plans import Plan, Tile, Workspace, asked_ahead, default_plan, tile_for
+from slipstream.kernels.plans import Plan, Tile, Workspace, asked_ahead, default_plan, kept_inputs, tile_for
 from slipstream.kernels.skinny_tile import (
     accumulate,
+    add_kept,
     ask_ahead,
     collect,
+    kept_weights,
     residual_tile,
     row_scales,
     row_squares,
@@ -39,8 +41,8 @@ def skinny_kernel(
     x: "Any", w: "Any", w_tiles: "Any", out: "Any", partials: "Any", counts: "Any", bias: "Any", squares: "Any",
     residual: "Any", ready_weight: "Any", ready_squares: "Any", ready_scaled: "Any", num_rows: "Any", eps: "Any",
     NUM_OUT: tl.constexpr, NUM_IN: tl.constexpr, BLOCK_T: tl.constexpr, BLOCK_O: tl.constexpr, BLOCK_D: tl.constexpr,
-    SPLIT: tl.constexpr, NUM_SQUARES: tl.constexpr, GATED: tl.constexpr, TMA: tl.constexpr, HELD: tl.constexpr,
-    AHEAD: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr,
+    SPLIT: tl.constexpr, NUM_SQUARES: tl.constexpr, GATED: tl.constexpr, TMA: tl.constexpr,
+    AHEAD: tl.constexpr, KEPT: tl.constexpr, EARLY: tl.constexpr, PDL: tl.constexpr,
 ) -> None:  # fmt: skip
     """One tile of outputs (or the same tile of gate and up) for one tile of rows, over one part of the inputs."""
     tile, split = tl.program_id(1) // SPLIT, tl.program_id(1) % SPLIT
@@ -50,6 +52,11 @@ def skinny_kernel(
     outs = tile * BLOCK_O + tl.arange(0, BLOCK_O)
     if PDL and AHEAD > 0:
         ask_ahead(w + first, outs, NUM_OUT, NUM_IN, AHEAD, GATED)
+    looped: tl.constexpr = steps - KEPT // BLOCK_D
+    kept, x_kept, kept_ins = 0.0, 0.0, 0
+    if KEPT > 0:
+        kept_ins = first + looped * BLOCK_D + tl.arange(0, KEPT)
+        kept = kept_weights(w, outs, kept_ins, NUM_OUT, NUM_IN)
     weight, before = 0.0, 0.0  # of the norm that follows; of the residual
     if ready_weight is not None:
         weight = tl.load(ready_weight + outs, outs < NUM_OUT, 0.0)
@@ -58,10 +65,14 @@ def skinny_kernel(
         before = residual_tile(residual, rows, outs, num_rows, NUM_OUT)
     if NUM_SQUARES > 0:
         eight = row_squares(squares, rows, num_rows, BLOCK_T, NUM_SQUARES)
+    if KEPT > 0:
+        x_kept = tl.load(x + rows[:, None] * NUM_IN + kept_ins[None, :], (rows < num_rows)[:, None], 0.0)
     sums, ups = accumulate(
-        x, w, w_tiles, rows, num_rows, tile * BLOCK_O, first, steps,
+        x, w, w_tiles, rows, num_rows, tile * BLOCK_O, first, looped,
         NUM_OUT, NUM_IN, BLOCK_T, BLOCK_O, BLOCK_D, SPLIT, GATED, TMA,
     )  # fmt: skip
+    if KEPT > 0:
+        sums = add_kept(sums, kept, x_kept)
     place = tl.program_id(0) * (tl.num_programs(1) // SPLIT) + tile
     last = True
     if SPLIT > 1:
@@ -72,7 +83,7 @@ def skinny_kernel(
         )  # fmt: skip
     if last:
         if NUM_SQUARES > 0:
-            scales = row_scales(eight, eps, NUM_IN, BLOCK_T, HELD)
+            scales = row_scales(eight, eps, NUM_IN, BLOCK_T)
             sums *= scales[None, :]
             if GATED:
                 ups *= scales[None, :]
@@ -116,6 +127,7 @@ def skinny_linear(
     residual: Tensor | None = None,
     ready: Ready | None = None,
     gated: bool = False,
+    keep: bool = True,
     pdl: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -123,6 +135,7 @@ def skinny_linear(
 
     x_TD: contiguous [T, D]. w_OD: contiguous [O, D]. bias: [O]. rms: x is a norm's input times its weight. residual:
     [T, O], added after rounding; ready: what the norm of the sum needs.
+    keep: few rows' programs may load weights into registers before they may begin; no bit depends on it.
     pdl: launch before the previous kernel ends; every kernel around must be ours or end its stream's work by itself.
     """
     plan = plan or default_plan(w_OD.shape[0] // (2 if gated else 1), w_OD.shape[1])
@@ -135,6 +148,9 @@ def skinny_linear(
     shared = shared_bytes(x_TD.device)
     tile = tile_for(plan, num_rows, num_in, shared=shared, gated=gated, keep_outs=ready is not None)
     plan, tiles = tile.plan, -(-num_out // tile.plan.block_out)
+    warpgroups, kept = has_warpgroups(x_TD.device), 0
+    if keep and pdl and warpgroups:
+        kept = kept_inputs(tile, num_in, item_bytes=w_OD.element_size(), gated=gated)
     most = slab_rows(tile, space, num_columns=tiles * tile.plan.block_out * (2 if gated else 1))
     for first in range(0, num_rows, most):
         count = min(most, num_rows - first)
@@ -146,8 +162,8 @@ def skinny_linear(
             rms.eps if rms else 0.0,
             NUM_OUT=num_out, NUM_IN=num_in, BLOCK_T=tile.rows, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
             SPLIT=plan.split, NUM_SQUARES=rms.squares.shape[1] if rms else 0, GATED=gated, TMA=plan.tma,
-            HELD=not INTERPRETED, AHEAD=asked_ahead(tile, num_in, num_bytes=w_OD.nbytes),
-            EARLY=has_warpgroups(x_TD.device), PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
+            AHEAD=asked_ahead(tile, num_in, num_bytes=w_OD.nbytes),
+            KEPT=kept, EARLY=warpgroups, PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
         )  # fmt: skip
     return out
 

@@ -15,11 +15,7 @@ from typing import Any
 import triton
 import triton.language as tl
 
-
-@triton.jit
-def held(tile: "Any") -> Any:
-    """The same fp32 tile, to the compiler another one: what follows does not decide how it lay in registers before."""
-    return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [tile], tile.dtype, is_pure=False, pack=1)
+from slipstream.kernels.order import held
 
 
 @triton.jit
@@ -34,13 +30,9 @@ def row_squares(squares: "Any", rows: "Any", num_rows: "Any", BLOCK_T: tl.conste
 
 
 @triton.jit
-def row_scales(eight: "Any", eps: "Any", NUM_IN: tl.constexpr, BLOCK_T: tl.constexpr, HELD: tl.constexpr) -> Any:
-    """1 / rms of each row [T]: the eight added as a tree, so in one order whatever the tile.
-
-    HELD: compiled, not interpreted, which has no instructions of its own.
-    """
-    if HELD:
-        eight = held(eight)
+def row_scales(eight: "Any", eps: "Any", NUM_IN: tl.constexpr, BLOCK_T: tl.constexpr) -> Any:
+    """1 / rms of each row [T]: the eight added as a tree, so in one order whatever the tile."""
+    eight = held(eight)
     even, odd = tl.split(tl.reshape(eight, (BLOCK_T, 4, 2)))
     even, odd = tl.split(tl.reshape(even + odd, (BLOCK_T, 2, 2)))
     even, odd = tl.split(even + odd)
@@ -65,6 +57,22 @@ def ask_ahead(
     if GATED:
         ups = at + NUM_OUT * NUM_IN
         tl.inline_asm_elementwise(asked, "=r,l,r", [ups, num_bytes], tl.int32, is_pure=False, pack=1)
+
+
+@triton.jit
+def kept_weights(w: "Any", outs: "Any", ins: "Any", NUM_OUT: tl.constexpr, NUM_IN: tl.constexpr) -> Any:
+    """Some outputs' weights [O, D] for a program's last inputs, in registers until they are multiplied."""
+    at = w + tl.minimum(outs, NUM_OUT - 1).to(tl.int64)[:, None] * NUM_IN + ins[None, :]
+    return tl.load(at, eviction_policy="evict_first")
+
+
+@triton.jit
+def add_kept(sums: "Any", kept: "Any", x_tile: "Any") -> Any:
+    """Add the products of what was kept, weights [O, D] and rows [T, D], to sums [O, T]: the same bits as in the loop.
+
+    Held, neither is copied to shared memory, and so waited for, before here.
+    """
+    return tl.dot(held(kept), tl.trans(held(x_tile)), sums, input_precision="ieee")
 
 
 @triton.jit

@@ -11,7 +11,7 @@ from slipstream.kernels.plans import Plan, PlanKey
 H200: Mapping[PlanKey, Plan] = {
     (6144, 4096, False): Plan(block_out=64, block_in=64, split=2, stages=6, tma=True),  # Llama-3.1-8B: qkv
     (4096, 4096, False): Plan(block_out=64, block_in=128, split=4, stages=4),  # o
-    (28672, 4096, True): Plan(block_out=64, block_in=64, stages=6),  # gate and up
+    (28672, 4096, True): Plan(block_out=64, block_in=128, stages=3, tma=True),  # gate and up
     (4096, 14336, False): Plan(block_out=64, block_in=128, split=4, stages=4, tma=True),  # down
     (128256, 4096, False): Plan(block_out=64, block_in=128, stages=3, tma=True),  # head
     (960, 576, False): Plan(block_out=64, block_in=64, stages=7),  # SmolLM2-135M: qkv

@@ -40,5 +40,5 @@ class DecoderLayer(nn.Module):
         """Map the residual stream [T, D] through one layer; follows: the norm that reads what it leaves."""
         attention, mlp = self.attention, self.mlp
         mixed_TC = attend(attention, by.normed(self.attention_norm, attention.qkv, stream), rope)
-        stream = by.added(stream, attention.output, mixed_TC, self.mlp_norm)
+        stream = by.added(stream, attention.output, mixed_TC, self.mlp_norm, keep=not attend.is_long)
         return by.added(stream, mlp.down, by.gated(self.mlp_norm, mlp.gate_up, stream), follows)

@@ -67,11 +67,11 @@ class KernelProducts:
         plan = self.plan_of(linear, gated=True)
         return skinny_linear(x_TD, linear.weight, space=self.space, plan=plan, rms=rms, gated=True, pdl=self.pdl)
 
-    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm) -> Stream:
+    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm, *, keep: bool = True) -> Stream:
         """x + linear(x)."""
         plan = self.plan_of(linear)
         if linear.group.size > 1:
-            delta = skinny_linear(x_TI, linear.weight, space=self.space, plan=plan, pdl=self.pdl)
+            delta = skinny_linear(x_TI, linear.weight, space=self.space, plan=plan, keep=keep, pdl=self.pdl)
             if linear.bias is None:
                 with linear.group.mailing(delta, "all_reduce", linear.name) as mail:
                     if mail is not None:
@@ -93,6 +93,7 @@ class KernelProducts:
             bias=linear.bias,
             residual=stream.x_TD.contiguous(),
             ready=ready,
+            keep=keep,
             pdl=self.pdl,
         )
         return Stream(x_TD, ready.squares, ready.scaled)

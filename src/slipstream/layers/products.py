@@ -49,8 +49,11 @@ class Products(Protocol):
         """silu(g) * u [T, O / 2] for linear(norm(x)) = (g, u)."""
         ...
 
-    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm) -> Stream:
-        """The stream + linear(x), summed over the layer's ranks; follows: the norm that will read it."""
+    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm, *, keep: bool = True) -> Stream:
+        """The stream + linear(x), summed over the layer's ranks; follows: the norm that will read it.
+
+        keep: whether weights may be read before x is there.
+        """
         ...
 
     def norm(self, norm: RMSNorm, stream: Stream) -> Tensor:
@@ -94,7 +97,7 @@ class TorchProducts:
         gate_TI, up_TI = linear(norm(stream.x_TD)).chunk(2, dim=-1)
         return F.silu(gate_TI) * up_TI
 
-    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm) -> Stream:
+    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm, *, keep: bool = True) -> Stream:
         """x + linear(x)."""
         return Stream(stream.x_TD + linear(x_TI))
 

@@ -9,10 +9,10 @@ Shape letters: B sequences, T tokens of each, R = B * T packed rows, H heads, G 
 import torch
 from torch import Tensor
 
-from slipstream.attention.interface import AttentionShape, RopeTable, heads
+from slipstream.attention.interface import Attend, AttentionShape, RopeTable, heads
 
 
-class TrainingAttend:
+class TrainingAttend(Attend):
     """The Attend of one batch; call `begin` before each step, from 0 up."""
 
     def __init__(self, num_sequences: int, num_tokens: int, *, device: torch.device) -> None:

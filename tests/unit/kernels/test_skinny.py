@@ -3,6 +3,8 @@
 In fp32: the interpreter multiplies the raw bits of a bf16 product.
 """
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -12,7 +14,7 @@ pytest.importorskip("triton")
 from slipstream.kernels import skinny
 from slipstream.kernels.launch import HOPPER_SHARED_BYTES
 from slipstream.kernels.norms import add_norm, add_squares, pair_norms
-from slipstream.kernels.plans import Plan, Workspace, asked_ahead, default_plan, tile_for, workspace
+from slipstream.kernels.plans import Plan, Workspace, asked_ahead, default_plan, kept_inputs, tile_for, workspace
 from slipstream.kernels.skinny import Ready, Rms, skinny_linear
 from slipstream.kernels.twins import linear_twin, squares_twin
 
@@ -121,6 +123,43 @@ def test_small_weights_are_asked_for_as_a_whole_and_large_ones_in_part() -> None
     assert asked(1, 4096, 1 << 25) == 128
     assert asked(1, 600, 1 << 20) == 0, "the last rows have no whole blocks to ask for"
     assert asked(65, 576, 1 << 20) == 0, "many rows wait for arithmetic"
+
+
+@pytest.mark.parametrize("split", [1, 3])  # three parts are kept whole
+@pytest.mark.parametrize("tma", [False, True])
+def test_weights_that_are_kept_in_registers_are_added_behind_the_others(
+    split: int, tma: bool, space: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, kept = Plan(block_out=32, block_in=64, split=split, tma=tma), []
+
+    def counted(*args: Any, **settings: Any) -> int:
+        kept.append(kept_inputs(*args, **settings))
+        return kept[-1]
+
+    monkeypatch.setattr(skinny, "kept_inputs", counted)
+    x, w, bias = (each.half() for each in (random(5, 576), random(100, 576), random(100)))
+    out = torch.full((5, 100), float("nan"), device=DEVICE, dtype=torch.float16)
+    found = skinny_linear(x, w, space=space, plan=plan, bias=bias, out=out, pdl=True)
+    assert kept == [512 if split == 1 else 128]
+    unkept = skinny_linear(x, w, space=space, plan=plan, bias=bias, keep=False, pdl=True)
+    assert len(kept) == 1, "nobody asked how many"
+    torch.testing.assert_close(found, unkept, rtol=2e-3, atol=2e-2)
+    torch.testing.assert_close(found, linear_twin(x, w, bias=bias), rtol=2e-3, atol=2e-2)
+
+
+def test_few_rows_keep_as_many_weights_as_registers_hold() -> None:
+    def kept(num_rows: int, num_in: int, *, gated: bool = False, item_bytes: int = 2, **plan: int) -> int:
+        tile = tile_for(Plan(**{"block_out": 64, "block_in": 64, **plan}), num_rows, num_in, shared=HOPPER_SHARED_BYTES)
+        return kept_inputs(tile, num_in, item_bytes=item_bytes, gated=gated)
+
+    assert kept(1, 4096) == kept(16, 4096) == 512
+    assert kept(17, 4096) == 0, "their sums take the registers"
+    assert kept(1, 4096, block_out=128) == 256
+    assert kept(1, 4096, block_out=128, warps=8) == 512
+    assert kept(1, 1536, split=6, block_in=128) == 256, "a program's own part, whole"
+    assert kept(1, 640, split=5, block_in=128) == 128
+    assert kept(1, 600) == 0, "the last rows have no whole blocks"
+    assert kept(1, 4096, gated=True) == kept(1, 4096, item_bytes=4) == 0
 
 
 def test_rows_that_do_not_lie_row_by_row_are_refused(space: Workspace) -> None:

@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from slipstream.attention.interface import heads
+from slipstream.attention.interface import Attend, heads
 from slipstream.train.unroll import unroll_drafted, unroll_forced
 from tests.unit.train import parts
 
 
-class OneSlot:
+class OneSlot(Attend):
     """Attention of one slot's cycle: the true keys up to it, then every drafted key so far."""
 
     def __init__(self, keys, values, position):
@@ -28,7 +28,7 @@ class OneSlot:
         return torch.einsum("ht,thk->hk", scores.softmax(-1), values).reshape(1, -1)
 
 
-class Record:
+class Record(Attend):
     """The extend pass: keeps its true keys, by plain causal attention."""
 
     def __call__(self, layer, qkv_RC, rope):

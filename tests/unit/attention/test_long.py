@@ -1,0 +1,57 @@
+"""A product behind attention that reads many keys does not read its weights meanwhile; all others may."""
+
+import pytest
+import torch
+from torch import Tensor
+
+pytest.importorskip("triton")
+
+from slipstream.attention.dense import DenseAttend
+from slipstream.attention.kernel import KernelAttend
+from slipstream.attention.pool import KVPool
+from slipstream.kernels.keys import Keys
+from slipstream.kernels.paged import FEW_PARTS, PART
+from slipstream.layers.linear import RowLinear
+from slipstream.layers.norm import RMSNorm
+from slipstream.layers.products import Stream, TorchProducts
+from slipstream.models.decoder import Decoder
+from slipstream.parallel.group import SoloGroup
+from tests.tiny_engine import CPU, TINY
+
+
+class Long(DenseAttend):
+    @property
+    def is_long(self) -> bool:
+        return True
+
+
+class Telling(TorchProducts):
+    def __init__(self) -> None:
+        self.kept: list[tuple[str, bool]] = []
+
+    def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm, *, keep: bool = True) -> Stream:
+        self.kept.append((linear.name, keep))
+        return super().added(stream, linear, x_TI, follows)
+
+
+@pytest.mark.parametrize(("attend", "keep"), [(DenseAttend, True), (Long, False)])
+def test_a_layer_says_what_its_output_projection_stands_behind(attend: type[DenseAttend], keep: bool) -> None:
+    model = Decoder(TINY, group=SoloGroup(), max_position=8)
+    model.products = told = Telling()
+    model(torch.tensor([1, 2, 3]), attend(1, 3, device=CPU))
+    assert told.kept == [("attention", keep), ("mlp", True)] * TINY.num_layers
+
+
+def test_attention_is_long_when_its_parts_are_added_by_another_kernel() -> None:
+    pool = KVPool(
+        num_layers=1, num_pages=2, page_size=4, num_kv_heads=1, head_dim=16, dtype=torch.float32,
+        device=CPU, pdl=False,
+    )  # fmt: skip
+
+    def is_long(most: int) -> bool:
+        keys = Keys(pages=torch.zeros(1, 1, dtype=torch.int32), page=4, newest=torch.tensor([[0]]), most=most)
+        return KernelAttend(pool, keys, pdl=False).is_long
+
+    assert not is_long(1)
+    assert not is_long(FEW_PARTS * PART)
+    assert is_long(FEW_PARTS * PART + 1)
