@@ -14,6 +14,7 @@ from slipstream.engine.executor import RankExecutor
 from tests.unit.bench.profiled import CYCLES, STAGES, STEPS, opened, plan, quiet, split
 
 DELAY_MS = 50.0  # far beyond what a busy machine adds to the quietest cycle
+MOST_SPLITS = 4
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +64,13 @@ def test_a_delay_is_found_in_the_stage_that_it_was_put_into(
 ) -> None:
     wanted = plan(inject=f"{inject}={DELAY_MS}")
     before = quiet(undelayed.cycles[plan().main]).stages_ms
-    after = quiet(split(executor, wanted).cycles[wanted.main]).stages_ms
-    added = {label: after[label] - before[label] for label in STAGES}
+    cycles, added = [], {}
+    for _ in range(MOST_SPLITS):  # a delay in the wrong stage is in every cycle; what a busy machine adds is not
+        cycles += split(executor, wanted).cycles[wanted.main]
+        after = quiet(cycles).stages_ms
+        added = {label: after[label] - before[label] for label in STAGES}
+        if all(added[label] < 0.1 * DELAY_MS for label in STAGES if label not in labels):
+            break
     for label in STAGES:
         if label in labels:
             assert added[label] >= 0.9 * DELAY_MS, added
