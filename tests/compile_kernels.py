@@ -102,6 +102,8 @@ def products() -> Iterator[Call]:
     for name in ("whole", "split"):
         fused = {"residual": x, "ready": ready, "space": space, "plan": plans[name], "pdl": True}
         yield f"product, residual late, {name}", lambda fused=fused: without_warpgroups(skinny_linear, x, w, **fused)
+    whole_part = Plan(block_out=64, block_in=64, split=9)  # of 64 inputs, which are kept: nothing is left for a loop
+    yield "product, kept whole", lambda: skinny_linear(rows(1), w, space=space, plan=whole_part, pdl=True)
     yield "product with a bias", lambda: skinny_linear(rows(1), w, bias=weight, space=space, pdl=True)
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
-from slipstream.kernels.launch import WARPGROUPS
-from slipstream.kernels.plans import FEW_ROWS
+from slipstream.kernels.launch import HOPPER, WARPGROUPS
+from slipstream.kernels.plans import Plan, Tile, kept_inputs
 from slipstream.kernels.skinny import skinny_kernel
 
 ROWS = (16, 32, 64, 128)
@@ -25,7 +25,9 @@ def constants(capability: int, block_rows: int) -> dict[str, Any]:
     early, pdl = capability // 10 in WARPGROUPS, capability >= 90
     given = {"NUM_OUT": 576, "NUM_IN": 576, "BLOCK_T": block_rows, "BLOCK_O": 64, "BLOCK_D": 64, "SPLIT": 1}
     given |= {"NUM_SQUARES": 0, "GATED": False, "TMA": False, "AHEAD": 0, "EARLY": early, "PDL": pdl}
-    given["KEPT"] = 512 if early and block_rows <= FEW_ROWS else 0
+    tile = Tile(rows=block_rows, plan=Plan(block_out=given["BLOCK_O"], block_in=given["BLOCK_D"]))
+    kept = kept_inputs(tile, given["NUM_IN"], item_bytes=2, gated=False)
+    given["KEPT"] = kept if capability // 10 == HOPPER else 0
     return given | dict.fromkeys(MISSING)
 
 

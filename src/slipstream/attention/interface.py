@@ -64,9 +64,11 @@ class RopeTable(Protocol):
 class Attend(Protocol):
     """Everything between the merged projection and the output projection: q/k norm, RoPE, KV store, attention."""
 
+    __slots__ = ()
+
     @property
     def is_long(self) -> bool:
-        """Whether it reads so many keys that the product behind it had better not read weights meanwhile."""
+        """Whether it reads so many keys that the product behind it had better not load weights meanwhile."""
         return False
 
     def __call__(self, layer: AttentionShape, qkv_TC: Tensor, rope: RopeTable) -> Tensor:
@@ -76,6 +78,8 @@ class Attend(Protocol):
 
 class RowsAttend(Attend, Protocol):
     """A backend that knows where its rows stand."""
+
+    __slots__ = ()
 
     @property
     def positions_T(self) -> Tensor:

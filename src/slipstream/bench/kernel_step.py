@@ -17,7 +17,7 @@ from slipstream.config.model import ModelConfig
 from slipstream.kernels.head import choose_tokens
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.norms import add_norm, add_squares
-from slipstream.kernels.paged import paged_attention
+from slipstream.kernels.paged import FEW_PARTS, num_parts, paged_attention
 from slipstream.kernels.plans import Plan, Workspace
 from slipstream.kernels.qkv import rotate_and_store
 from slipstream.kernels.skinny import Ready, Rms, skinny_linear
@@ -123,6 +123,7 @@ def whole_step(
     pools = [pool_of(num_slots, num_kv_heads, model.head_dim) for _ in weights.layers]
     stream = rows_of(keys.newest.numel(), model.hidden_size)
     table = torch.randn(32_768, model.head_dim // 2, device="cuda")
+    keep = num_parts(keys) <= FEW_PARTS
 
     def work() -> Tensor:
         x, squares, scaled = add_squares(stream, weights.norm, pdl=pdl)
@@ -131,7 +132,7 @@ def whole_step(
             qkv = skinny_linear(scaled, layer["qkv"], space=space, plan=plans["qkv"], rms=rms, pdl=pdl)
             queries = rotate_and_store(qkv, keys, (table, table), pool, num_heads=num_heads, pdl=pdl)
             mixed = paged_attention(queries, *pool, keys, pdl=pdl).view(len(stream), -1)
-            x, squares, scaled = _added(x, mixed, layer["o"], weights.norm, plans["o"], space, pdl=pdl)
+            x, squares, scaled = _added(x, mixed, layer["o"], weights.norm, plans["o"], space, keep=keep, pdl=pdl)
             rms = Rms(squares=squares, eps=EPS)
             inner = skinny_linear(
                 scaled, layer["gate_up"], space=space, plan=plans["gate_up"], rms=rms, gated=True, pdl=pdl
@@ -144,11 +145,11 @@ def whole_step(
 
 
 def _added(
-    x: Tensor, delta: Tensor, w: Tensor, norm: Tensor, plan: Plan, space: Workspace, *, pdl: bool
+    x: Tensor, delta: Tensor, w: Tensor, norm: Tensor, plan: Plan, space: Workspace, *, keep: bool = True, pdl: bool
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     squares = torch.empty(x.shape[0], -(-w.shape[0] // plan.block_out), device=x.device, dtype=torch.float32)
     ready = Ready(weight=norm, squares=squares, scaled=torch.empty_like(x))
-    total = skinny_linear(delta, w, space=space, plan=plan, residual=x, ready=ready, pdl=pdl)
+    total = skinny_linear(delta, w, space=space, plan=plan, residual=x, ready=ready, keep=keep, pdl=pdl)
     return total, squares, ready.scaled
 
 

@@ -6,6 +6,7 @@ again at every replay (an external event), so that nothing waits and graphs stay
 """
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -57,9 +58,14 @@ class _Tape:
 
     def events(self) -> list[torch.cuda.Event]:
         """All that is no reading of the host's clock."""
-        moments = [each.when for each in self.points]
-        moments += [moment for each in self.calls for moment in (each.began, each.ended)]
-        return [each for each in moments if isinstance(each, torch.cuda.Event)]
+        return events_of(
+            [*(each.when for each in self.points), *(when for each in self.calls for when in (each.began, each.ended))]
+        )
+
+
+def events_of(moments: Sequence[Moment | None]) -> list[torch.cuda.Event]:
+    """Those moments that are events."""
+    return [each for each in moments if isinstance(each, torch.cuda.Event)]
 
 
 class Recorder:
@@ -136,8 +142,8 @@ class Recorder:
 
     def begin(self) -> None:
         """The engine hands a cycle to the rank."""
-        self._spare += self._live.events()
-        self._live, self._capture, self._active, self._num_steps = _Tape(), _Tape(), True, 0
+        self._spare += self._live.events() + events_of([self._end])
+        self._end, self._live, self._capture, self._active, self._num_steps = None, _Tape(), _Tape(), True, 0
         self._entered_s = time.perf_counter()
         self._point(HOST)
         first = self._live.points[0].when

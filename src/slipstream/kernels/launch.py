@@ -11,7 +11,7 @@ INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"  # set before triton is 
 WARP_OPTIONS = ("num_warps", "num_stages", "launch_pdl")
 
 HOPPER_SHARED_BYTES = 227 << 10
-WARPGROUPS = (9, 10)  # major compute capabilities
+WARPGROUPS, HOPPER = (9, 10), 9  # major compute capabilities
 
 
 @lru_cache
@@ -28,6 +28,12 @@ def has_warpgroups(device: torch.device) -> bool:
     registers alike whatever its rows, and what is computed from it in whatever layout has the same bits.
     """
     return device.type != "cuda" or torch.cuda.get_device_capability(device)[0] in WARPGROUPS
+
+
+@lru_cache
+def is_hopper(device: torch.device) -> bool:
+    """Whether matrix instructions read registers, and a program's sums lie there, as only Hopper's warpgroups do."""
+    return device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == HOPPER
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:

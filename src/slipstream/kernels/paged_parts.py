@@ -12,7 +12,8 @@ from typing import Any
 import triton
 import triton.language as tl
 
-MANY = tl.constexpr(128)  # parts that are added at a time
+MANY = tl.constexpr(128)  # parts that are added at a time, of wider heads fewer
+TOGETHER = tl.constexpr(1 << 14)  # elements of them
 
 
 @triton.jit
@@ -153,11 +154,12 @@ def pair(
 
 @triton.jit
 def combined_many(sums: "Any", tops: "Any", used: "Any", WIDTH: tl.constexpr, BLOCK_K: tl.constexpr) -> Any:
-    """All parts of one column [K], MANY at a time, each lot seen from the highest maximum so far."""
-    many, widths = tl.arange(0, MANY), tl.arange(0, BLOCK_K)
+    """All parts of one column [K], so many at a time, each lot seen from the highest maximum so far."""
+    lot: tl.constexpr = min(MANY, TOGETHER // BLOCK_K)
+    many, widths = tl.arange(0, lot), tl.arange(0, BLOCK_K)
     highest, weight = float("-inf"), 0.0
     total = tl.zeros((BLOCK_K,), tl.float32)
-    for first in range(0, used, MANY):
+    for first in range(0, used, lot):
         part = first + many
         known = part < used
         top = tl.load(tops + part * 2, mask=known, other=float("-inf"), cache_modifier=".cg")

@@ -19,7 +19,7 @@ SHARED_BYTES = 220 << 10  # that programs of one multiprocessor may take togethe
 WIDE_ROWS, WIDE_OUT, WIDE_IN, WIDE_WARPS, WIDE_STAGES = 128, 128, 64, 8, 4  # of tiles whose time is arithmetic
 SMALL_BYTES = 8 << 20  # of a weight that is asked for as a whole
 FEW_AHEAD = 128  # inputs of a larger one: 512 and more come at the cost of what the kernel in front still reads
-WARP = 32  # threads
+WARP, WARP_OUT = 32, 16  # threads; outputs of a warp's part of a matrix instruction
 FEW_ROWS, KEPT_A_THREAD = 16, 256  # rows of a tile that keeps weights in registers, and how many each thread keeps
 WORKSPACE_FLOATS = 1 << 23
 MOST_TILES = 1 << 14
@@ -87,16 +87,18 @@ def asked_ahead(tile: Tile, num_in: int, *, num_bytes: int) -> int:
 def kept_inputs(tile: Tile, num_in: int, *, item_bytes: int, gated: bool) -> int:
     """How many of its last inputs' weights a program loads into registers before it may begin: a power of two.
 
-    Few rows leave the registers, and so large a program shares its multiprocessor with one other: the next kernel's
-    programs come when these end, and load while the last of them are added up. Gated products have two tiles of sums
-    and were slower so.
+    Few rows leave the registers. A program that takes half of a multiprocessor's, or of its shared memory, comes when
+    one in front ends, and loads while the last of those are added up. Gated products have two tiles of sums and were
+    slower so.
     """
     plan = tile.plan
     part = num_in // plan.split
     if tile.rows > FEW_ROWS or gated or item_bytes != 2 or num_in % (plan.block_in * plan.split) != 0:
         return 0
-    most = min(part, KEPT_A_THREAD * plan.warps * WARP // plan.block_out)
-    kept = 1 << (most.bit_length() - 1)
+    warps = min(plan.warps, plan.block_out // WARP_OUT)  # further ones share out the rows, and keep the same weights
+    kept = 1 << (min(part, KEPT_A_THREAD * WARP * warps // plan.block_out).bit_length() - 1)
+    while kept * (plan.block_out + tile.rows) * item_bytes > SHARED_BYTES // 2:  # they pass through it in the end
+        kept //= 2
     return kept if kept % plan.block_in == 0 else 0
 
 

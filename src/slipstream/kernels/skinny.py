@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from slipstream.kernels.launch import assert_rows, empty_like_rows, has_warpgroups, launch, shared_bytes
+from slipstream.kernels.launch import assert_rows, empty_like_rows, has_warpgroups, is_hopper, launch, shared_bytes
 from slipstream.kernels.order import after_previous
 from slipstream.kernels.plans import Plan, Tile, Workspace, asked_ahead, default_plan, kept_inputs, tile_for
 from slipstream.kernels.skinny_tile import (
@@ -148,8 +148,8 @@ def skinny_linear(
     shared = shared_bytes(x_TD.device)
     tile = tile_for(plan, num_rows, num_in, shared=shared, gated=gated, keep_outs=ready is not None)
     plan, tiles = tile.plan, -(-num_out // tile.plan.block_out)
-    warpgroups, kept = has_warpgroups(x_TD.device), 0
-    if keep and pdl and warpgroups:
+    kept = 0
+    if keep and pdl and is_hopper(x_TD.device):
         kept = kept_inputs(tile, num_in, item_bytes=w_OD.element_size(), gated=gated)
     most = slab_rows(tile, space, num_columns=tiles * tile.plan.block_out * (2 if gated else 1))
     for first in range(0, num_rows, most):
@@ -162,8 +162,8 @@ def skinny_linear(
             rms.eps if rms else 0.0,
             NUM_OUT=num_out, NUM_IN=num_in, BLOCK_T=tile.rows, BLOCK_O=plan.block_out, BLOCK_D=plan.block_in,
             SPLIT=plan.split, NUM_SQUARES=rms.squares.shape[1] if rms else 0, GATED=gated, TMA=plan.tma,
-            AHEAD=asked_ahead(tile, num_in, num_bytes=w_OD.nbytes),
-            KEPT=kept, EARLY=warpgroups, PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
+            AHEAD=asked_ahead(tile, num_in, num_bytes=w_OD.nbytes), KEPT=kept, EARLY=has_warpgroups(x_TD.device),
+            PDL=pdl, num_warps=plan.warps, num_stages=plan.stages, launch_pdl=pdl,
         )  # fmt: skip
     return out
 

@@ -52,7 +52,7 @@ class Products(Protocol):
     def added(self, stream: Stream, linear: RowLinear, x_TI: Tensor, follows: RMSNorm, *, keep: bool = True) -> Stream:
         """The stream + linear(x), summed over the layer's ranks; follows: the norm that will read it.
 
-        keep: whether weights may be read before x is there.
+        keep: whether weights may be loaded, not only asked for, before x is there.
         """
         ...
 

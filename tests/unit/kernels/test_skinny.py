@@ -125,10 +125,10 @@ def test_small_weights_are_asked_for_as_a_whole_and_large_ones_in_part() -> None
     assert asked(65, 576, 1 << 20) == 0, "many rows wait for arithmetic"
 
 
-@pytest.mark.parametrize("split", [1, 3])  # three parts are kept whole
+@pytest.mark.parametrize(("num_in", "split", "count"), [(576, 1, 512), (576, 3, 128), (384, 3, 128)])  # the last: all
 @pytest.mark.parametrize("tma", [False, True])
 def test_weights_that_are_kept_in_registers_are_added_behind_the_others(
-    split: int, tma: bool, space: Workspace, monkeypatch: pytest.MonkeyPatch
+    num_in: int, split: int, count: int, tma: bool, space: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, kept = Plan(block_out=32, block_in=64, split=split, tma=tma), []
 
@@ -137,10 +137,10 @@ def test_weights_that_are_kept_in_registers_are_added_behind_the_others(
         return kept[-1]
 
     monkeypatch.setattr(skinny, "kept_inputs", counted)
-    x, w, bias = (each.half() for each in (random(5, 576), random(100, 576), random(100)))
+    x, w, bias = (each.half() for each in (random(5, num_in), random(100, num_in), random(100)))
     out = torch.full((5, 100), float("nan"), device=DEVICE, dtype=torch.float16)
     found = skinny_linear(x, w, space=space, plan=plan, bias=bias, out=out, pdl=True)
-    assert kept == [512 if split == 1 else 128]
+    assert kept == [count]
     unkept = skinny_linear(x, w, space=space, plan=plan, bias=bias, keep=False, pdl=True)
     assert len(kept) == 1, "nobody asked how many"
     torch.testing.assert_close(found, unkept, rtol=2e-3, atol=2e-2)
@@ -155,7 +155,9 @@ def test_few_rows_keep_as_many_weights_as_registers_hold() -> None:
     assert kept(1, 4096) == kept(16, 4096) == 512
     assert kept(17, 4096) == 0, "their sums take the registers"
     assert kept(1, 4096, block_out=128) == 256
-    assert kept(1, 4096, block_out=128, warps=8) == 512
+    assert kept(1, 4096, block_out=128, warps=8) == 256, "two such programs share a multiprocessor's memory"
+    assert kept(1, 4096, warps=8) == 512, "the other warps keep the same"
+    assert kept(1, 4096, block_out=32) == 512
     assert kept(1, 1536, split=6, block_in=128) == 256, "a program's own part, whole"
     assert kept(1, 640, split=5, block_in=128) == 128
     assert kept(1, 600) == 0, "the last rows have no whole blocks"
