@@ -11,7 +11,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 
 from slipstream.kernels.launch import HOPPER, WARPGROUPS
-from slipstream.kernels.plans import Plan, Tile, kept_inputs
+from slipstream.kernels.plans import WARP, Plan, Tile, kept_inputs
 from slipstream.kernels.skinny import skinny_kernel
 
 ROWS = (16, 32, 64, 128)
@@ -39,7 +39,7 @@ def layout(capability: int, block_rows: int) -> str:
     source = ASTSource(
         skinny_kernel, signature, {(names.index(name),): value for name, value in given.items()}, aligned
     )
-    made = compile(source, target=GPUTarget("cuda", capability, 32), options={"num_warps": 4, "num_stages": 2})
+    made = compile(source, target=GPUTarget("cuda", capability, WARP), options={"num_warps": 4, "num_stages": 2})
     text = made.asm["ttgir"]
     name = re.findall(r"\}\) : \(tensor<\d+x\d+xf32, (#\w+)>\) -> tensor", text)[-1]
     told = re.search(rf"^{name} = #ttg\.(.*)$", text, re.MULTILINE)

@@ -12,7 +12,7 @@ from torch import Tensor
 from slipstream.attention.interface import Attend, AttentionShape, RopeTable
 from slipstream.attention.pool import KVPool
 from slipstream.kernels.keys import Keys
-from slipstream.kernels.paged import FEW_PARTS, num_parts, paged_attention
+from slipstream.kernels.paged import has_many_parts, paged_attention
 from slipstream.kernels.qkv import rotate_and_store
 
 
@@ -28,7 +28,7 @@ class KernelAttend(Attend):
     @property
     def is_long(self) -> bool:
         """Its parts are added by another kernel."""
-        return num_parts(self.keys) > FEW_PARTS
+        return has_many_parts(self.keys)
 
     @property
     def positions_T(self) -> Tensor:

@@ -17,7 +17,7 @@ from slipstream.config.model import ModelConfig
 from slipstream.kernels.head import choose_tokens
 from slipstream.kernels.keys import Keys
 from slipstream.kernels.norms import add_norm, add_squares
-from slipstream.kernels.paged import FEW_PARTS, num_parts, paged_attention
+from slipstream.kernels.paged import has_many_parts, paged_attention
 from slipstream.kernels.plans import Plan, Workspace
 from slipstream.kernels.qkv import rotate_and_store
 from slipstream.kernels.skinny import Ready, Rms, skinny_linear
@@ -123,7 +123,7 @@ def whole_step(
     pools = [pool_of(num_slots, num_kv_heads, model.head_dim) for _ in weights.layers]
     stream = rows_of(keys.newest.numel(), model.hidden_size)
     table = torch.randn(32_768, model.head_dim // 2, device="cuda")
-    keep = num_parts(keys) <= FEW_PARTS
+    keep = not has_many_parts(keys)
 
     def work() -> Tensor:
         x, squares, scaled = add_squares(stream, weights.norm, pdl=pdl)

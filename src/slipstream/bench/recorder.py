@@ -6,7 +6,6 @@ again at every replay (an external event), so that nothing waits and graphs stay
 """
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -56,17 +55,6 @@ class _Tape:
     points: list[_Point] = field(default_factory=list)
     calls: list[_Call] = field(default_factory=list)
 
-    def events(self) -> list[torch.cuda.Event]:
-        """All that is no reading of the host's clock."""
-        return events_of(
-            [*(each.when for each in self.points), *(when for each in self.calls for when in (each.began, each.ended))]
-        )
-
-
-def events_of(moments: Sequence[Moment | None]) -> list[torch.cuda.Event]:
-    """Those moments that are events."""
-    return [each for each in moments if isinstance(each, torch.cuda.Event)]
-
 
 class Recorder:
     """Marks of one cycle after the other; `left` gives a cycle's times when the engine's step has returned."""
@@ -81,6 +69,7 @@ class Recorder:
         self._watched: list[tuple[Decoder | Eagle3Draft, Products]] = []
         self._engine_s = self._entered_s = time.perf_counter()
         self._end: Moment | None = None
+        self._used: list[torch.cuda.Event] = []  # of this cycle, but for those that graphs record
         self._spare: list[torch.cuda.Event] = []  # of former cycles, to be recorded again
 
     # ------------------------------------------------------------------ what the rank tells
@@ -100,14 +89,12 @@ class Recorder:
     def collective_begins(self) -> None:
         """One is about to be queued."""
         if self._active:
-            self._began_calls.append(self._now(self._capturing()))
+            self._began_calls.append(self._now())
 
     def collective_ends(self, *, role: str, op: str, name: str, num_bytes: int) -> None:
         """It has been queued."""
         if self._active and self._began_calls:
-            capturing = self._capturing()
-            call = _Call(role, op, name, num_bytes, self._began_calls.pop(), self._now(capturing))
-            self._tape(capturing).calls.append(call)
+            self._tape().calls.append(_Call(role, op, name, num_bytes, self._began_calls.pop(), self._now()))
 
     # ------------------------------------------------------------------ what the engine's side tells
 
@@ -142,8 +129,8 @@ class Recorder:
 
     def begin(self) -> None:
         """The engine hands a cycle to the rank."""
-        self._spare += self._live.events() + events_of([self._end])
-        self._end, self._live, self._capture, self._active, self._num_steps = None, _Tape(), _Tape(), True, 0
+        self._spare, self._used = self._spare + self._used, []
+        self._live, self._capture, self._active, self._num_steps = _Tape(), _Tape(), True, 0
         self._entered_s = time.perf_counter()
         self._point(HOST)
         first = self._live.points[0].when
@@ -152,7 +139,7 @@ class Recorder:
 
     def end(self) -> None:
         """The rank is done with it."""
-        self._end, self._active = self._now(capturing=False), False
+        self._end, self._active = self._now(), False
         if isinstance(self._end, torch.cuda.Event):
             self._end.synchronize()  # sync: the device has nothing left to do but this event
 
@@ -182,22 +169,22 @@ class Recorder:
 
     def _point(self, label: str, *, is_mark: bool = False) -> None:
         if self._active:
-            capturing = self._capturing()
-            self._tape(capturing).points.append(_Point(label, self._now(capturing), is_mark))
+            self._tape().points.append(_Point(label, self._now(), is_mark))
 
-    def _tape(self, capturing: bool) -> _Tape:
-        return self._capture if capturing else self._live
+    def _tape(self) -> _Tape:
+        return self._capture if self._capturing() else self._live
 
     def _capturing(self) -> bool:
         return self._on_gpu and torch.cuda.is_current_stream_capturing()
 
-    def _now(self, capturing: bool) -> Moment:
+    def _now(self) -> Moment:
         if not self._on_gpu:
             return time.perf_counter()
-        if capturing or not self._spare:
-            event = torch.cuda.Event(enable_timing=True, external=capturing)
+        if self._capturing():
+            event = torch.cuda.Event(enable_timing=True, external=True)
         else:
-            event = self._spare.pop()
+            event = self._spare.pop() if self._spare else torch.cuda.Event(enable_timing=True)
+            self._used.append(event)
         event.record()
         return event
 

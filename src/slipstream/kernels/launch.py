@@ -23,17 +23,21 @@ def shared_bytes(device: torch.device) -> int:
 
 
 @lru_cache
+def generation(device: torch.device) -> int:
+    """A device's major compute capability; Hopper's without one, where kernels are interpreted or only compiled."""
+    return torch.cuda.get_device_capability(device)[0] if device.type == "cuda" else HOPPER
+
+
 def has_warpgroups(device: torch.device) -> bool:
     """Whether matrix instructions are a warpgroup's, as on Hopper and data-centre Blackwell: then a tile lies in
     registers alike whatever its rows, and what is computed from it in whatever layout has the same bits.
     """
-    return device.type != "cuda" or torch.cuda.get_device_capability(device)[0] in WARPGROUPS
+    return generation(device) in WARPGROUPS
 
 
-@lru_cache
 def is_hopper(device: torch.device) -> bool:
     """Whether matrix instructions read registers, and a program's sums lie there, as only Hopper's warpgroups do."""
-    return device.type != "cuda" or torch.cuda.get_device_capability(device)[0] == HOPPER
+    return generation(device) == HOPPER
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *args: Any, **options: Any) -> None:

@@ -187,6 +187,11 @@ def num_parts(keys: Keys) -> int:
     return max(-(-keys.most // PART), 1)
 
 
+def has_many_parts(keys: Keys) -> bool:
+    """Whether another kernel may have to add them."""
+    return num_parts(keys) > FEW_PARTS
+
+
 def most_columns(parts: int, *, tree: bool) -> int:
     """Columns of a tile at most: a tree's rows are visited one by one in its last blocks, other tiles' at once; but
     each tile reads all keys, of which many parts have many.
@@ -202,7 +207,8 @@ def block_of(width: int, item_bytes: int) -> int:
 def stages(parts: int, width: int, keys_LGK: Tensor) -> int:
     """How many blocks are loaded ahead, as far as they fit into shared memory; no bit depends on it."""
     beside = (16 << 10) + 128 * width  # what else a program keeps there, at most
-    block, item_bytes = block_of(width, keys_LGK.element_size()), keys_LGK.element_size()
+    item_bytes = keys_LGK.element_size()
+    block = block_of(width, item_bytes)
     num_bytes = FEW_STAGES * 2 * block * width * item_bytes + beside
     several = parts <= FEW_PARTS and block < PART  # blocks of a part
     return FEW_STAGES if several and num_bytes <= shared_bytes(keys_LGK.device) else MANY_STAGES
