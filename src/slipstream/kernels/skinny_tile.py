@@ -40,6 +40,12 @@ def row_scales(eight: "Any", eps: "Any", NUM_IN: tl.constexpr, BLOCK_T: tl.const
 
 
 @triton.jit
+def first_weights(w: "Any", outs: "Any", NUM_OUT: tl.constexpr, NUM_IN: tl.constexpr) -> Any:
+    """Where some outputs' weights begin [O, 1]; the last output's stand for those beyond."""
+    return w + tl.minimum(outs, NUM_OUT - 1).to(tl.int64)[:, None] * NUM_IN
+
+
+@triton.jit
 def ask_ahead(
     w: "Any",
     outs: "Any",
@@ -50,7 +56,7 @@ def ask_ahead(
 ) -> None:
     """Have the first AHEAD inputs of some outputs' weights come to the L2 while the kernel in front still runs."""
     half: tl.constexpr = AHEAD // 2
-    at = w + tl.minimum(outs, NUM_OUT - 1).to(tl.int64)[:, None] * NUM_IN + (tl.arange(0, 2) * half)[None, :]
+    at = first_weights(w, outs, NUM_OUT, NUM_IN) + (tl.arange(0, 2) * half)[None, :]
     num_bytes = tl.zeros(at.shape, tl.int32) + half * (w.dtype.element_ty.primitive_bitwidth // 8)
     asked: tl.constexpr = "cp.async.bulk.prefetch.L2.global [$1], $2; mov.u32 $0, 0;"
     tl.inline_asm_elementwise(asked, "=r,l,r", [at, num_bytes], tl.int32, is_pure=False, pack=1)
@@ -62,8 +68,7 @@ def ask_ahead(
 @triton.jit
 def kept_weights(w: "Any", outs: "Any", ins: "Any", NUM_OUT: tl.constexpr, NUM_IN: tl.constexpr) -> Any:
     """Some outputs' weights [O, D] for a program's last inputs, in registers until they are multiplied."""
-    at = w + tl.minimum(outs, NUM_OUT - 1).to(tl.int64)[:, None] * NUM_IN + ins[None, :]
-    return tl.load(at, eviction_policy="evict_first")
+    return tl.load(first_weights(w, outs, NUM_OUT, NUM_IN) + ins[None, :], eviction_policy="evict_first")
 
 
 @triton.jit
